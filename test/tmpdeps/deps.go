@@ -1,0 +1,22 @@
+package tmpdeps
+import (
+ _ "golang.zx2c4.com/wireguard/device"
+ _ "golang.zx2c4.com/wireguard/tun/netstack"
+ _ "golang.zx2c4.com/wireguard/tun/tuntest"
+ _ "golang.zx2c4.com/wireguard/ipc"
+ _ "gvisor.dev/gvisor/pkg/tcpip/stack"
+ _ "gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+ _ "github.com/alecthomas/kong"
+ _ "github.com/miekg/dns"
+ _ "github.com/rs/zerolog"
+ _ "github.com/fsnotify/fsnotify"
+ _ "go.uber.org/goleak"
+ _ "go.yaml.in/yaml/v3"
+ _ "pgregory.net/rapid"
+ _ "github.com/google/renameio/v2"
+ _ "github.com/gaissmai/bart"
+ _ "github.com/google/go-cmp/cmp"
+ _ "golang.org/x/net/dns/dnsmessage"
+ _ "golang.org/x/net/ipv6"
+ _ "golang.org/x/sys/unix"
+)

@@ -1,0 +1,57 @@
+# Stillwire's tasks. `make demo` and `make test` need nothing but Go, git and make; they
+# fetch or install the rest, or say what is missing.
+#
+#   make build   the static binary, bin/stillwire
+#   make demo    real WireGuard traffic through a device that is changed 10,000 times
+#   make test    every test, with the race detector; none may skip
+#   make lint    gofmt, go vet, staticcheck, go.mod in order
+#   make fuzz    every fuzz target for FUZZTIME (20s)
+#   make bench   every benchmark
+#   make fmt     gofmt all files
+
+GO       ?= go
+FUZZTIME ?= 20s
+ARGS     ?=
+
+# The commit is stamped into the binary where git can tell it.
+VCS     := $(shell git status --porcelain >/dev/null 2>&1 && echo true || echo false)
+TOOLS   := bin/tools
+GOFILES  = $(shell find . -name '*.go' -not -path './.git/*')
+
+export GO FUZZTIME TOOLS
+
+.DELETE_ON_ERROR:
+.PHONY: build test lint fuzz bench demo fmt setup clean
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(VCS) -o bin/stillwire ./cmd/stillwire
+
+demo: build
+	bin/stillwire demo $(ARGS)
+
+setup:
+	test/setup.sh
+
+test: setup $(TOOLS)/stamp
+	test/run.sh
+
+lint: $(TOOLS)/stamp
+	test/lint.sh
+
+fuzz:
+	test/fuzz.sh
+
+bench:
+	$(GO) test -run='^$$' -bench=. -benchmem ./...
+
+fmt:
+	gofmt -s -w $(GOFILES)
+
+clean:
+	rm -rf bin dist
+
+# The tools have a module file of their own, so that they never meet the product's.
+$(TOOLS)/stamp: .ci/tools.mod .ci/tools.sum
+	$(GO) build -modfile=.ci/tools.mod -buildvcs=false -o $(TOOLS)/ \
+		honnef.co/go/tools/cmd/staticcheck gotest.tools/gotestsum
+	touch $@

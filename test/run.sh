@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Runs every test of every module with the race detector. Fails when one fails, when one
+# skips, or when none ran.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+PATH=$PATH:/usr/sbin:/sbin
+gotestsum=$PWD/${TOOLS:-bin/tools}/gotestsum
+log=$(mktemp -d)
+trap 'rm -rf "$log"' EXIT
+
+failed=0
+while read -r module; do
+	echo "== go test in $module"
+	json=$log/$(echo "$module" | tr / _).json
+	(cd "$module" && CGO_ENABLED=1 "$gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$json" \
+		-- -race -shuffle=on -timeout 20m ./... </dev/null) || failed=1
+done < <(test/modules.sh)
+
+# One line of the log is one event; an event of a test names it.
+events() { cat "$log"/*.json | grep "\"Action\":\"$1\"" | grep '"Test":' || true; }
+count() { events "$1" | wc -l; }
+
+if (($(count skip))); then
+	echo "these tests skipped, and none may: make them run or take them out" >&2
+	events skip | sed 's/.*"Package":"\([^"]*\)","Test":"\([^"]*\)".*/  \1 \2/' >&2
+	failed=1
+fi
+if ! (($(count pass))); then
+	echo "no test ran" >&2
+	failed=1
+fi
+echo "tests: $(count pass) passed, $(count fail) failed, $(count skip) skipped"
+exit "$failed"

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes a Debian machine ready for the tests: installs what is missing when root, else says
+# what is missing and how to get it. Does nothing on a machine that has all.
+set -euo pipefail
+
+# command  Debian package
+needs='
+wg       wireguard-tools
+nft      nftables
+ip       iproute2
+curl     curl
+setpriv  util-linux
+unshare  util-linux
+mount    mount
+gcc      gcc
+'
+
+missing=()
+while read -r command package; do
+	[[ -z $command ]] || command -v "$command" >/dev/null || missing+=("$package")
+done < <(PATH=$PATH:/usr/sbin:/sbin; printf '%s' "$needs")
+
+# The race detector links against the C library.
+[[ -e /usr/include/stdlib.h ]] || missing+=(libc6-dev)
+
+((${#missing[@]})) || exit 0
+
+install=(apt-get install -y -q --no-install-recommends "${missing[@]}")
+if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+	echo "the tests need these Debian packages or their like: ${missing[*]}" >&2
+	echo "install them with: sudo ${install[*]}" >&2
+	exit 1
+fi
+echo "setup: installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -q
+"${install[@]}"

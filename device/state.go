@@ -25,6 +25,7 @@ type PeerState struct {
 	Declared            Endpoint
 	Applied             netip.AddrPort // invalid: never set by us
 	Endpoint            netip.AddrPort // invalid: none
+	EndpointProblem     string         // why Declared cannot be used as it is; "": nothing is wrong
 	PersistentKeepalive time.Duration
 	AllowedIPs          []netip.Prefix // masked, sorted
 	LastHandshake       time.Time      // zero: never

@@ -1,0 +1,370 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.zx2c4.com/wireguard/conn"
+	wg "golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+// Options say how a Device is opened.
+type Options struct {
+	// Name of the interface, for the UAPI socket, the state file and logs. "": wg0.
+	Name string
+	// TUN carries the inner packets. Required. The Device owns it and closes it.
+	TUN tun.Device
+	// Bind carries the outer packets. nil: NewBind(BindOptions{}). The Device owns it.
+	Bind conn.Bind
+	// Resolver turns endpoint names into addresses. nil: HostResolver.
+	Resolver Resolver
+	// StateDir is the folder in which the endpoints of roamed peers survive a restart, in
+	// a file of mode 0600. "": they do not.
+	StateDir string
+	// Log gets warnings and what wireguard-go says at debug. The zero Logger is silent.
+	Log zerolog.Logger
+	// OnChange is told of changes that no Apply, SetPeers or RemovePeers call returns: those
+	// made on the UAPI socket and those of the endpoint supervisor. It is called from one
+	// goroutine at a time, must not block, and must not call Close.
+	OnChange func([]Change)
+}
+
+// Errors that callers may look for.
+var (
+	// ErrClosed is returned by every method after Close.
+	ErrClosed = errors.New("device is closed")
+	// ErrNoPeer means that no peer's AllowedIPs cover an address.
+	ErrNoPeer = errors.New("no peer's allowed IPs cover the address")
+)
+
+// Device is one live WireGuard interface. All methods may be called from any goroutine.
+type Device struct {
+	name     string
+	log      zerolog.Logger
+	wg       *wg.Device
+	bind     *portBind
+	tracker  *tracker
+	names    *names
+	onChange func([]Change)
+	telling  sync.Mutex // one onChange at a time
+
+	savePath  string         // "": nothing is saved
+	saved     savedEndpoints // guarded by lock; what the state file holds
+	dirty     atomic.Bool    // a live endpoint may differ from saved
+	saveAt    time.Time      // guarded by lock; zero: no save is due
+	savePause time.Duration  // guarded by lock; from dirty to save
+
+	lock  chan struct{} // held by sending; a channel, so that waiting for it obeys a context
+	model model         // guarded by lock
+	up    bool          // guarded by lock
+
+	wake   chan struct{} // size 1: the supervisor looks again
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup // supervisor, UAPI
+	close  sync.Once
+	err    error // of Close
+	uapi   uapiListeners
+}
+
+// Open returns a device with no key and no peer. It opens its UDP port with the first
+// Apply, so that the port is the one configured. Close it to get everything back.
+func Open(o Options) (*Device, error) {
+	if o.TUN == nil {
+		return nil, errors.New("open device: Options.TUN is missing")
+	}
+	if o.Name == "" {
+		o.Name = "wg0"
+	}
+	if o.Bind == nil {
+		o.Bind = conn.NewDefaultBind()
+	}
+	if o.Resolver == nil {
+		o.Resolver = HostResolver{}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &Device{
+		name:     o.Name,
+		log:      o.Log,
+		bind:     &portBind{Bind: o.Bind},
+		tracker:  newTracker(o.Log),
+		onChange: o.OnChange,
+		lock:     make(chan struct{}, 1),
+		model:    newModel(),
+		wake:     make(chan struct{}, 1),
+		ctx:      ctx,
+		cancel:   cancel,
+		saved:    savedEndpoints{},
+
+		savePause: saveAfter,
+	}
+	d.names = newNames(o.Resolver, d.nudge)
+	d.load(o.StateDir)
+	if b, ok := o.Bind.(interface{ OnNewSource(func()) }); ok {
+		b.OnNewSource(d.sourceSeen)
+	}
+	logger := d.tracker.logger()
+	if b, ok := o.Bind.(interface {
+		WrapLogger(*wg.Logger) *wg.Logger
+	}); ok {
+		logger = b.WrapLogger(logger)
+	}
+	d.wg = wg.NewDevice(o.TUN, d.bind, logger)
+	d.done.Go(d.supervise)
+	return d, nil
+}
+
+func (d *Device) load(dir string) {
+	if dir == "" {
+		return
+	}
+	d.savePath = savedPath(dir, d.name)
+	saved, err := loadSaved(d.savePath)
+	if err != nil {
+		d.log.Warn().Err(err).Msg("saved endpoints are not used")
+	}
+	d.saved = saved
+}
+
+// acquire takes the lock, or fails when ctx or the device ends first.
+func (d *Device) acquire(ctx context.Context) error {
+	select {
+	case d.lock <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another change of the device: %w", ctx.Err())
+	case <-d.ctx.Done():
+		return ErrClosed
+	}
+	if d.ctx.Err() != nil {
+		d.release()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (d *Device) release() { <-d.lock }
+
+// Apply makes the device equal want and returns what that changed. It validates all of want
+// first, and writes only what differs: a second Apply of the same Config writes nothing.
+// Untouched peers notice nothing. See Diff for the order.
+//
+// A Config that no device could obey gives joined *ConfigErrors and changes nothing. Should
+// wireguard-go refuse an operation half-way, Apply reads the device back and returns, with
+// the error, the changes that were made; the next Apply makes the rest.
+func (d *Device) Apply(ctx context.Context, want Config) ([]Change, error) {
+	if err := d.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer d.release()
+	want, err := d.complete(want)
+	if err != nil {
+		return nil, err
+	}
+	d.model.rename(want.Peers)
+	return d.execute(Diff(d.model.state(), want), true)
+}
+
+// Plan returns the changes that Apply would make, and makes none.
+func (d *Device) Plan(want Config) ([]Change, error) {
+	if err := d.acquire(context.Background()); err != nil {
+		return nil, err
+	}
+	defer d.release()
+	want, err := d.complete(want)
+	if err != nil {
+		return nil, err
+	}
+	return Changes(Diff(d.model.state(), want)), nil
+}
+
+// complete normalizes want and fills in the key that it leaves as it is.
+func (d *Device) complete(want Config) (Config, error) {
+	if want.PrivateKey.IsZero() {
+		want.PrivateKey = d.model.privateKey
+	}
+	return want.Normalized()
+}
+
+// SetPeers adds the given peers, or changes those that exist to be as given, and leaves all
+// others alone. Its cost depends on the given peers only. A prefix that another peer has is
+// an error, unless that peer is given too, without it.
+func (d *Device) SetPeers(ctx context.Context, peers ...PeerConfig) ([]Change, error) {
+	if err := d.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer d.release()
+	want, err := d.complete(Config{FwMark: d.model.fwMark, Peers: peers})
+	if err != nil {
+		return nil, err
+	}
+	if err := d.model.conflicts(want.Peers); err != nil {
+		return nil, err
+	}
+	if n := d.model.countNew(want.Peers); len(d.model.peers)+n > MaxPeers {
+		return nil, &ConfigError{Field: "Peers", Reason: fmt.Sprintf("%d more peers would be more than the %d a device can hold", n, MaxPeers)}
+	}
+	d.model.rename(want.Peers)
+	return d.execute(Diff(d.model.stateOf(want.Peers), want), false)
+}
+
+// RemovePeers removes the given peers and leaves all others alone. A peer that is not there
+// is no error.
+func (d *Device) RemovePeers(ctx context.Context, keys ...PublicKey) ([]Change, error) {
+	if err := d.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer d.release()
+	var ops []Op
+	for _, key := range keys {
+		if p := d.model.peers[key]; p != nil {
+			s := p.state()
+			ops = append(ops, Op{Kind: OpRemovePeer, Peer: key, Name: p.name, old: s.text()})
+		}
+	}
+	return d.execute(ops, false)
+}
+
+// State reads the device: configuration, live endpoints, handshakes, counters. It costs
+// 5 µs a peer.
+func (d *Device) State() (State, error) {
+	if err := d.acquire(context.Background()); err != nil {
+		return State{}, err
+	}
+	defer d.release()
+	return d.observe()
+}
+
+// Close ends the device and returns its goroutines, sockets and memory. It may be called
+// from anywhere but OnChange, at any time, twice.
+func (d *Device) Close() error {
+	d.close.Do(func() {
+		d.cancel()
+		d.uapi.close()
+		d.done.Wait()
+		d.lock <- struct{}{} // for ever: the last change has ended
+		d.saveNow()
+		d.wg.Close()
+		d.names.wait()
+	})
+	return d.err
+}
+
+// Done is closed when the device has ended: by Close, or because its TUN did.
+func (d *Device) Done() <-chan struct{} { return d.wg.Wait() }
+
+// Name returns the interface name.
+func (d *Device) Name() string { return d.name }
+
+// execute runs operations and folds them into the model. bringUp opens the UDP port when it
+// is not open yet. The lock is held.
+func (d *Device) execute(ops []Op, bringUp bool) ([]Change, error) {
+	addresses := d.addresses(ops)
+	if len(ops) > 0 {
+		text := appendUAPI(nil, ops, func(op Op) netip.AddrPort { return addresses[op.Peer] })
+		if err := d.ipcSet(string(text)); err != nil {
+			return d.recover(ops, err)
+		}
+		d.fold(ops, addresses)
+	}
+	if err := d.bringUp(bringUp); err != nil {
+		return Changes(ops), err
+	}
+	return Changes(ops), nil
+}
+
+func (d *Device) ipcSet(text string) error {
+	if text == "" {
+		return nil
+	}
+	return d.wg.IpcSet(text)
+}
+
+// fold makes the model what the device has become.
+func (d *Device) fold(ops []Op, addresses map[PublicKey]netip.AddrPort) {
+	for _, op := range ops {
+		switch op.Kind {
+		case OpAddPeer:
+			d.model.apply(op)
+			p := d.model.peers[op.Peer]
+			p.wg = d.wg.LookupPeer(wg.NoisePublicKey(op.Peer))
+			d.model.byWG[p.wg] = p
+			p.path.declare(op.Endpoint, addresses[op.Peer])
+			d.names.use(op.Endpoint)
+		case OpSetEndpoint:
+			p := d.model.peers[op.Peer]
+			d.names.release(p.path.declared)
+			d.model.apply(op)
+			p.path.declare(op.Endpoint, addresses[op.Peer])
+			d.names.use(op.Endpoint)
+		case OpRemovePeer:
+			p := d.model.peers[op.Peer]
+			d.names.release(p.path.declared)
+			d.tracker.forget(p.wg)
+			d.model.apply(op)
+		default:
+			d.model.apply(op)
+		}
+	}
+	d.nudge()
+}
+
+// bringUp opens the UDP port at the first Apply, and greets every peer with an endpoint, so
+// that a far side that was in mid-flow is back in one round trip and not 15 s later.
+func (d *Device) bringUp(wanted bool) error {
+	if d.up || !wanted {
+		return nil
+	}
+	if err := d.wg.Up(); err != nil {
+		return fmt.Errorf("open UDP port %d: %w", d.model.listenPort, err)
+	}
+	d.up = true
+	d.model.listenPort = d.bind.opened()
+	for _, p := range d.model.peers {
+		if p.path.applied.IsValid() {
+			d.model.greet = append(d.model.greet, p)
+		}
+	}
+	d.nudge()
+	return nil
+}
+
+// nudge wakes the supervisor.
+func (d *Device) nudge() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// sourceSeen is told by the bind that packets come from an address they never came from.
+func (d *Device) sourceSeen() {
+	if d.savePath != "" && d.dirty.CompareAndSwap(false, true) {
+		d.nudge()
+	}
+}
+
+// greetPace is the time between two greetings: 500 a second keep a core free for traffic.
+const greetPace = 2 * time.Millisecond
+
+// portBind notes which port the bind really has.
+type portBind struct {
+	conn.Bind
+	port atomic.Uint32
+}
+
+func (b *portBind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	fns, actual, err := b.Bind.Open(port)
+	if err == nil {
+		b.port.Store(uint32(actual))
+	}
+	return fns, actual, err
+}
+
+func (b *portBind) opened() uint16 { return uint16(b.port.Load()) }

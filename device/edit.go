@@ -1,0 +1,166 @@
+package device
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// editConfig returns c as a UAPI "set" request would have it. Words such as replace_peers
+// describe the wanted end here: what is done to get there is Diff's affair. As in wg(8), a
+// prefix given to one peer is taken from another. Errors hold no value, which may be a key.
+func editConfig(c Config, lines []string) (Config, error) {
+	e := editor{config: c}
+	for i, line := range lines {
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return Config{}, fmt.Errorf("UAPI set, line %d: no key=value", i+1)
+		}
+		if err := e.line(key, value); err != nil {
+			return Config{}, fmt.Errorf("UAPI set, line %d, %s: %w", i+1, key, err)
+		}
+	}
+	return e.config, nil
+}
+
+type editor struct {
+	config Config
+	peer   int  // index of the current peer
+	inPeer bool // after the first public_key
+	fresh  bool // the current peer was created by this request
+	gone   bool // the current peer was removed or is not to be created
+}
+
+const (
+	errNotTrue = uapiError("its only value is true")
+	errUnknown = uapiError("not a key of the protocol")
+	errVersion = uapiError("only protocol version 1 is known")
+)
+
+func (e *editor) line(key, value string) error {
+	if key == "public_key" {
+		return e.selectPeer(value)
+	}
+	if !e.inPeer {
+		return e.device(key, value)
+	}
+	if e.gone {
+		return nil
+	}
+	return e.peerLine(&e.config.Peers[e.peer], key, value)
+}
+
+func (e *editor) device(key, value string) error {
+	switch key {
+	case "private_key":
+		k, err := keyFromHex(value)
+		b := [KeyLen]byte(k)
+		e.config.PrivateKey = PrivateKey{secret{&b}}
+		return err
+	case "listen_port":
+		n, err := number(value, 16)
+		e.config.ListenPort = uint16(n)
+		return err
+	case "fwmark":
+		n, err := number(value, 32)
+		e.config.FwMark = uint32(n)
+		return err
+	case "replace_peers":
+		e.config.Peers = nil
+		return isTrue(value)
+	}
+	return errUnknown
+}
+
+func (e *editor) selectPeer(value string) error {
+	k, err := keyFromHex(value)
+	if err != nil {
+		return err
+	}
+	e.inPeer, e.gone, e.fresh = true, false, false
+	e.peer = slices.IndexFunc(e.config.Peers, func(p PeerConfig) bool { return p.PublicKey == k })
+	if e.peer < 0 {
+		e.fresh = true
+		e.peer = len(e.config.Peers)
+		e.config.Peers = append(e.config.Peers, PeerConfig{PublicKey: k})
+	}
+	return nil
+}
+
+func (e *editor) peerLine(p *PeerConfig, key, value string) error {
+	switch key {
+	case "update_only":
+		if e.fresh {
+			e.drop()
+		}
+		return isTrue(value)
+	case "remove":
+		e.drop()
+		return isTrue(value)
+	case "preshared_key":
+		k, err := keyFromHex(value)
+		b := [KeyLen]byte(k)
+		p.PresharedKey = PresharedKey{secret{&b}}
+		return err
+	case "endpoint":
+		a, err := netip.ParseAddrPort(value)
+		if err != nil {
+			return errNotAddress
+		}
+		p.Endpoint = EndpointFrom(a)
+	case "persistent_keepalive_interval":
+		n, err := number(value, 16)
+		p.PersistentKeepalive = time.Duration(n) * time.Second
+		return err
+	case "replace_allowed_ips":
+		p.AllowedIPs = nil
+		return isTrue(value)
+	case "allowed_ip":
+		return e.allowedIP(p, value)
+	case "protocol_version":
+		if value != "1" {
+			return errVersion
+		}
+	default:
+		return errUnknown
+	}
+	return nil
+}
+
+func (e *editor) drop() {
+	e.config.Peers = slices.Delete(e.config.Peers, e.peer, e.peer+1)
+	e.gone = true
+}
+
+func (e *editor) allowedIP(p *PeerConfig, value string) error {
+	removal := len(value) > 0 && value[0] == '-'
+	if removal {
+		value = value[1:]
+	}
+	prefix, err := netip.ParsePrefix(value)
+	if err != nil {
+		return errNotPrefix
+	}
+	prefix = maskedAndSorted([]netip.Prefix{prefix})[0]
+	without := func(list []netip.Prefix) []netip.Prefix {
+		return slices.DeleteFunc(list, func(have netip.Prefix) bool { return have == prefix })
+	}
+	if removal {
+		p.AllowedIPs = without(p.AllowedIPs)
+		return nil
+	}
+	for i := range e.config.Peers {
+		e.config.Peers[i].AllowedIPs = without(e.config.Peers[i].AllowedIPs)
+	}
+	p.AllowedIPs = append(p.AllowedIPs, prefix)
+	return nil
+}
+
+func isTrue(value string) error {
+	if value != "true" {
+		return errNotTrue
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// HandshakeError tells why there is no session with a peer.
+type HandshakeError struct {
+	Peer     PublicKey
+	Name     string
+	Endpoint netip.AddrPort // where it was tried; invalid: nowhere known
+	Problem  string         // of the endpoint's name; "": none
+	Tries    int            // handshake messages sent without answer
+	Err      error          // why waiting ended: the context's error, or a send error
+}
+
+func (e *HandshakeError) Error() string {
+	peer := PeerConfig{PublicKey: e.Peer, Name: e.Name}
+	switch {
+	case e.Problem != "":
+		return fmt.Sprintf("no handshake with peer %s: %s: %v", peer.label(), e.Problem, e.Err)
+	case !e.Endpoint.IsValid():
+		return fmt.Sprintf("no handshake with peer %s: it has no endpoint and has not spoken first: %v", peer.label(), e.Err)
+	}
+	return fmt.Sprintf("no handshake with peer %s at %s after %d tries: check that UDP passes and that each side has the other's public key: %v", peer.label(), e.Endpoint, e.Tries, e.Err)
+}
+
+// Unwrap gives the context's error.
+func (e *HandshakeError) Unwrap() error { return e.Err }
+
+// Reach returns once there is a session with the peer that owns dst. When there is none it
+// starts a handshake and waits for it, until ctx ends: then the error is a *HandshakeError.
+// It is ErrNoPeer when no allowed IP covers dst.
+func (d *Device) Reach(ctx context.Context, dst netip.Addr) error {
+	p := d.model.routes.lookup(dst.Unmap())
+	if p == nil {
+		return fmt.Errorf("%s: %w", dst, ErrNoPeer)
+	}
+	again := time.NewTicker(rekeyTimeout + rekeyTimeout/10)
+	defer again.Stop()
+	for {
+		tr := d.tracker.get(p.wg)
+		if tr.alive(time.Now()) {
+			return nil
+		}
+		p.wg.SendHandshakeInitiation(false)
+		select {
+		case <-tr.changed:
+		case <-again.C: // wireguard-go gives up after 90 s, a caller may wait longer
+		case <-ctx.Done():
+			return d.handshakeError(p, context.Cause(ctx))
+		case <-d.ctx.Done():
+			return ErrClosed
+		}
+	}
+}
+
+// Renew starts a handshake with the peer that owns dst although its session looks well, at
+// most one every 5 s. A far side that has restarted answers nothing else: on its own,
+// WireGuard would find out after 15 s.
+func (d *Device) Renew(dst netip.Addr) error {
+	p := d.model.routes.lookup(dst.Unmap())
+	if p == nil {
+		return fmt.Errorf("%s: %w", dst, ErrNoPeer)
+	}
+	return p.wg.SendHandshakeInitiation(false)
+}
+
+func (d *Device) handshakeError(p *peer, cause error) error {
+	e := &HandshakeError{Peer: p.key, Tries: d.tracker.get(p.wg).tries, Err: cause}
+	if d.acquire(d.ctx) == nil {
+		e.Name, e.Endpoint, e.Problem = p.name, p.path.applied, p.path.problem
+		d.release()
+	}
+	return e
+}

@@ -1,0 +1,172 @@
+package device
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	wg "golang.zx2c4.com/wireguard/device"
+)
+
+// Timers of the WireGuard protocol (whitepaper, section 6.1).
+const (
+	rejectAfterTime = wg.RejectAfterTime // a session is dead this long after its handshake
+	rekeyTimeout    = wg.RekeyTimeout    // between two tries of one handshake
+)
+
+// tracker knows what happens to handshakes, as it happens and without asking. The log is the
+// one place where wireguard-go tells it, with the *wg.Peer as an argument; reading every
+// counter of the device instead would cost 51 ms at 10,000 peers. trackerFormats in the tests
+// holds a real device to the words that are matched here.
+//
+// It is called from wireguard-go's goroutines, which hold locks: it never blocks and never
+// calls back.
+type tracker struct {
+	log  zerolog.Logger
+	wake chan struct{} // size 1: something in news
+
+	mu    sync.Mutex
+	peers map[*wg.Peer]*track
+	news  map[*wg.Peer]news
+}
+
+// track is what is known of one peer's handshakes.
+type track struct {
+	last    time.Time     // last authenticated handshake message; zero: never
+	tries   int           // initiations since then
+	err     error         // why the last one could not be sent
+	changed chan struct{} // closed when last moves
+}
+
+// news is what the endpoint supervisor has to look at.
+type news struct {
+	completed bool // a handshake message came in: the live endpoint may have moved
+	retried   bool // no answer for rekeyTimeout
+	first     bool // the first initiation after silence
+	unsent    bool // the initiation could not be sent at all
+}
+
+func newTracker(log zerolog.Logger) *tracker {
+	return &tracker{
+		log:   log,
+		wake:  make(chan struct{}, 1),
+		peers: make(map[*wg.Peer]*track),
+		news:  make(map[*wg.Peer]news),
+	}
+}
+
+// logger is what wireguard-go logs to.
+func (t *tracker) logger() *wg.Logger {
+	return &wg.Logger{
+		Verbosef: func(format string, args ...any) {
+			if p := peerOf(args); p != nil {
+				t.event(p, format, args)
+			}
+			if e := t.log.Trace(); e.Enabled() {
+				e.Msgf(format, args...)
+			}
+		},
+		Errorf: func(format string, args ...any) {
+			if p := peerOf(args); p != nil {
+				t.event(p, format, args)
+			}
+			if e := t.log.Debug(); e.Enabled() {
+				e.Msgf(format, args...)
+			}
+		},
+	}
+}
+
+func peerOf(args []any) *wg.Peer {
+	if len(args) == 0 {
+		return nil
+	}
+	p, _ := args[0].(*wg.Peer)
+	return p
+}
+
+// event matches on the tail of the format: the head is the peer.
+func (t *tracker) event(p *wg.Peer, format string, args []any) {
+	switch {
+	case strings.HasSuffix(format, "Received handshake response"), strings.HasSuffix(format, "Received handshake initiation"):
+		t.completed(p)
+	case strings.HasSuffix(format, "Sending handshake initiation"):
+		t.initiated(p)
+	case strings.HasSuffix(format, "retrying (try %d)"):
+		t.tell(p, func(_ *track, n *news) { n.retried = true })
+	case strings.HasSuffix(format, "Failed to send handshake initiation: %v"):
+		err, _ := args[len(args)-1].(error)
+		t.tell(p, func(tr *track, n *news) { tr.err, n.unsent = err, true })
+	}
+}
+
+func (t *tracker) completed(p *wg.Peer) {
+	t.tell(p, func(tr *track, n *news) {
+		tr.last, tr.tries, tr.err = time.Now(), 0, nil
+		close(tr.changed)
+		tr.changed = make(chan struct{})
+		n.completed = true
+	})
+}
+
+func (t *tracker) initiated(p *wg.Peer) {
+	t.tell(p, func(tr *track, n *news) {
+		tr.tries++
+		tr.err = nil
+		n.first = tr.tries == 1
+	})
+}
+
+func (t *tracker) tell(p *wg.Peer, f func(*track, *news)) {
+	t.mu.Lock()
+	n := t.news[p]
+	f(t.trackLocked(p), &n)
+	t.news[p] = n
+	t.mu.Unlock()
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (t *tracker) trackLocked(p *wg.Peer) *track {
+	tr := t.peers[p]
+	if tr == nil {
+		tr = &track{changed: make(chan struct{})}
+		t.peers[p] = tr
+	}
+	return tr
+}
+
+// get returns a copy; its changed channel closes at the next handshake.
+func (t *tracker) get(p *wg.Peer) track {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return *t.trackLocked(p)
+}
+
+// take returns what happened since the last call.
+func (t *tracker) take() map[*wg.Peer]news {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.news
+	t.news = make(map[*wg.Peer]news)
+	return n
+}
+
+// forget drops a peer that wireguard-go has removed.
+func (t *tracker) forget(p *wg.Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.peers, p)
+	delete(t.news, p)
+}
+
+// alive reports whether a session of that handshake can still carry packets.
+func (tr track) alive(now time.Time) bool {
+	return !tr.last.IsZero() && now.Sub(tr.last) < rejectAfterTime
+}
+
+// calling reports whether handshakes go unanswered and no session stands.
+func (tr track) calling(now time.Time) bool { return tr.tries > 0 && !tr.alive(now) }

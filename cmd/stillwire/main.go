@@ -1,0 +1,22 @@
+// Command stillwire is a userspace WireGuard for people and programs without privileges:
+// it runs tunnels from wg-quick files and serves them as proxies and forwards. Run
+// "stillwire help" for its commands. It starts no process, and no secret is ever given to
+// it as a flag or as the value of an environment variable.
+package main
+
+import (
+	"io"
+	"os"
+)
+
+func main() {
+	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	os.Exit(p.run(os.Args[1:]))
+}
+
+// program is what a command may touch of the process.
+type program struct {
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+}

@@ -61,10 +61,13 @@ func (c Config) Normalized() (Config, error) {
 		p := &c.Peers[i]
 		p.AllowedIPs = maskedAndSorted(p.AllowedIPs)
 		errs = append(errs, p.check(own)...)
-		if i > 0 && c.Peers[i-1].PublicKey == p.PublicKey {
-			errs = append(errs, p.problem("PublicKey", p.PublicKey.String(), "is given to two peers: merge them"))
+		if i > 0 && !p.PublicKey.IsZero() && c.Peers[i-1].PublicKey == p.PublicKey {
+			errs = append(errs, p.problem("PublicKey", p.PublicKey.String(), fmt.Sprintf("is the key of peer %s too: merge the two", c.Peers[i-1].label())))
 		}
 		for _, prefix := range p.AllowedIPs {
+			if !prefix.IsValid() {
+				continue // said by check
+			}
 			if j, taken := owner[prefix]; taken && c.Peers[j].PublicKey != p.PublicKey {
 				errs = append(errs, p.problem("AllowedIPs", prefix.String(), fmt.Sprintf("is claimed by peer %s too: give it to one of them", c.Peers[j].label())))
 				continue
@@ -75,6 +78,7 @@ func (c Config) Normalized() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
+// check finds what no device could obey, and gives the endpoint its one spelling.
 func (p *PeerConfig) check(own PublicKey) (errs []error) {
 	if p.PublicKey.IsZero() {
 		errs = append(errs, p.problem("PublicKey", "", "is missing"))
@@ -86,8 +90,11 @@ func (p *PeerConfig) check(own PublicKey) (errs []error) {
 		errs = append(errs, p.problem("PersistentKeepalive", k.String(), "must be whole seconds from 0 to 65535"))
 	}
 	if !p.Endpoint.IsZero() {
-		if _, err := ParseEndpoint(p.Endpoint.String()); err != nil {
+		e, err := parseEndpoint(p.Endpoint.String())
+		if err != nil {
 			errs = append(errs, p.problem("Endpoint", p.Endpoint.String(), err.Error()))
+		} else {
+			p.Endpoint = e
 		}
 	}
 	for _, prefix := range p.AllowedIPs {

@@ -182,7 +182,11 @@ func (k PresharedKey) MarshalText() ([]byte, error) { return []byte(k.secret.tex
 var errKey = errors.New("not a WireGuard key: 32 bytes in base64 are 44 characters that end in =")
 
 // parseKey keeps the input out of its error: the caller cannot know whether it is a secret.
+// The length is looked at first because the decoder skips line ends, which wg(8) refuses.
 func parseKey(s string) (k [KeyLen]byte, err error) {
+	if len(s) != base64.StdEncoding.EncodedLen(KeyLen) {
+		return k, errKey
+	}
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
 	if err != nil || len(b) != KeyLen {
 		return k, errKey

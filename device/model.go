@@ -22,7 +22,8 @@ type model struct {
 	byWG       map[*wg.Peer]*peer
 	routes     *routes
 	greet      []*peer             // to be sent a first handshake, paced
-	hurry      map[*peer]time.Time // when the second address gets its turn
+	hurry      map[*peer]time.Time // when the next address gets its turn
+	anew       map[*peer]time.Time // when a handshake with a new address is begun
 }
 
 // peer is one peer of the model. key and wg never change.
@@ -47,6 +48,7 @@ func newModel() model {
 		peers:  make(map[PublicKey]*peer),
 		byWG:   make(map[*wg.Peer]*peer),
 		hurry:  make(map[*peer]time.Time),
+		anew:   make(map[*peer]time.Time),
 		routes: &routes{},
 	}
 }
@@ -83,6 +85,7 @@ func (m *model) apply(op Op) {
 		delete(m.peers, op.Peer)
 		delete(m.byWG, p.wg)
 		delete(m.hurry, p)
+		delete(m.anew, p)
 	}
 }
 

@@ -43,7 +43,11 @@ func (p *path) declare(e Endpoint, written netip.AddrPort) {
 }
 
 const (
-	firstTry  = time.Second     // before the second address of a peer never reached
+	firstTry = time.Second // before the second address of a peer never reached
+	// An initiation that wireguard-go sent while the address changed may have gone to the
+	// new one. A second within 50 ms counts as a flood there, and makes the answer to the
+	// first one void here: nothing would stand.
+	settle    = 100 * time.Millisecond
 	maxTry    = 5 * time.Minute // between two addresses of a peer long silent
 	saveAfter = time.Second     // changes of live endpoints are gathered so long
 )
@@ -92,6 +96,7 @@ func (d *Device) look() (next time.Time, ok bool) {
 	t.handshakes()
 	t.answers()
 	t.hurries()
+	t.initiations()
 	t.greet()
 	t.saveWhenDue()
 	t.next = earlier(t.next, d.names.ask(d.ctx, t.now))
@@ -159,8 +164,15 @@ func (t *turn) silence(p *peer) {
 		t.move(p, known[0], "the name has moved")
 		return
 	}
-	if len(known) > 1 {
-		t.model.hurry[p] = t.now.Add(firstTry)
+	t.hurryOn(p)
+}
+
+// hurryOn gives the next address its turn soon, until each has had one.
+func (t *turn) hurryOn(p *peer) {
+	if n := len(t.candidates(p)); n > 1 && p.path.tries < n-1 {
+		when := t.now.Add(firstTry)
+		t.model.hurry[p] = when
+		t.next = earlier(t.next, when)
 	}
 }
 
@@ -294,12 +306,26 @@ func (t *turn) move(p *peer, to netip.AddrPort, why string) {
 	}
 	t.changes = append(t.changes, c)
 	if !t.tracker.get(p.wg).alive(t.now) {
-		t.after = append(t.after, func() { initiateAnew(p.wg) })
+		t.hurryOn(p)
+		t.model.anew[p] = t.tracker.get(p.wg).sent.Add(settle)
 	}
 }
 
-// initiateAnew sends a first handshake to an address just set. What is left of a handshake
-// with the old one is given up, or wireguard-go would wait out its five seconds.
+// initiations sends first handshakes to addresses that were just set. What is left of a
+// handshake with the old address is given up, or wireguard-go would wait out its five seconds.
+func (t *turn) initiations() {
+	for p, when := range t.model.anew {
+		if when.After(t.now) {
+			t.next = earlier(t.next, when)
+			continue
+		}
+		delete(t.model.anew, p)
+		if !t.tracker.get(p.wg).alive(t.now) {
+			t.after = append(t.after, func() { initiateAnew(p.wg) })
+		}
+	}
+}
+
 func initiateAnew(p *wg.Peer) {
 	p.ExpireCurrentKeypairs()
 	p.SendHandshakeInitiation(true)

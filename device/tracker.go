@@ -35,6 +35,7 @@ type tracker struct {
 type track struct {
 	last    time.Time     // last authenticated handshake message; zero: never
 	tries   int           // initiations since then
+	sent    time.Time     // the last of them
 	err     error         // why the last one could not be sent
 	changed chan struct{} // closed when last moves
 }
@@ -113,7 +114,7 @@ func (t *tracker) completed(p *wg.Peer) {
 func (t *tracker) initiated(p *wg.Peer) {
 	t.tell(p, func(tr *track, n *news) {
 		tr.tries++
-		tr.err = nil
+		tr.sent, tr.err = time.Now(), nil
 		n.first = tr.tries == 1
 	})
 }

@@ -130,14 +130,14 @@ func (d *Device) serveClient(c *net.UnixConn) {
 	r := bufio.NewReaderSize(c, uapiLineLimit)
 	for {
 		c.SetReadDeadline(time.Time{}) // wg(8) keeps no connection, others may
-		first, err := readLine(r)
+		first, err := readUAPILine(r)
 		if err != nil {
 			return
 		}
 		c.SetDeadline(time.Now().Add(uapiTimeout))
 		var body []string
 		for {
-			line, err := readLine(r)
+			line, err := readUAPILine(r)
 			if err != nil {
 				return
 			}
@@ -152,7 +152,7 @@ func (d *Device) serveClient(c *net.UnixConn) {
 	}
 }
 
-func readLine(r *bufio.Reader) (string, error) {
+func readUAPILine(r *bufio.Reader) (string, error) {
 	line, err := r.ReadSlice('\n')
 	if err != nil {
 		return "", err

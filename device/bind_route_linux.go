@@ -1,0 +1,250 @@
+package device
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+// routeWatch finds endpoints whose source address stopped being right though it still
+// exists: the default route moved from one interface to another, say. It does what the
+// kernel's WireGuard does: packets that leave by another interface than the peer came in on
+// get a source anew.
+//
+// A goroutine of newRouteWatch notes that something changed about links, addresses or
+// routes, at most every routePause. The next send to each endpoint then asks the kernel, once,
+// where it would go. At rest neither costs anything.
+type routeWatch struct {
+	changes atomic.Uint64
+	events  *os.File
+	raw     syscall.RawConn
+	done    chan struct{}
+	wg      sync.WaitGroup
+	lookup  func(dst, src netip.Addr) (ifindex uint32, err error)
+	mark    *atomic.Uint32 // of the packets, which rules may look at
+
+	mu    sync.Mutex // of what follows
+	query int        // netlink socket, -1 when closed
+	seq   uint32     // of the last request
+	buf   [routeAnswer]byte
+}
+
+const (
+	routePause  = 200 * time.Millisecond
+	routeAnswer = 4096
+	loopback    = 1 // the kernel's LOOPBACK_IFINDEX
+)
+
+// newRouteWatch returns nil where netlink is not to be had, as in some sandboxes. Sources are
+// then given up only when sending from them fails, and by wireguard-go when handshakes do.
+func newRouteWatch(mark *atomic.Uint32, log zerolog.Logger) *routeWatch {
+	groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV6_ROUTE)
+	w, err := openRouteWatch(groups)
+	if err != nil {
+		log.Debug().Err(err).Msg("cannot watch routes: a source address that is off the route is noticed late")
+		return nil
+	}
+	w.mark = mark
+	w.wg.Go(w.watch)
+	return w
+}
+
+func openRouteWatch(groups uint32) (*routeWatch, error) {
+	events, err := netlinkSocket(groups)
+	if err != nil {
+		return nil, err
+	}
+	query, err := netlinkSocket(0)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(events))
+	}
+	w := &routeWatch{events: os.NewFile(uintptr(events), "netlink"), query: query, done: make(chan struct{})}
+	w.lookup = w.ask
+	if w.raw, err = w.events.SyscallConn(); err != nil {
+		return nil, errors.Join(err, w.events.Close(), unix.Close(query))
+	}
+	return w, nil
+}
+
+func netlinkSocket(groups uint32) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+		return -1, errors.Join(os.NewSyscallError("bind", err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// watch counts changes until the watch is closed.
+func (w *routeWatch) watch() {
+	var buf [routeAnswer]byte
+	for w.raw.Read(func(fd uintptr) bool { return drain(int(fd), buf[:]) }) == nil {
+		w.changes.Add(1)
+		select {
+		case <-w.done:
+			return
+		case <-time.After(routePause):
+		}
+	}
+}
+
+// drain takes all events and reports whether there was one. What they say does not matter,
+// nor that some were lost because the buffer was full.
+func drain(fd int, buf []byte) (some bool) {
+	for {
+		_, _, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return some
+		case err == nil || errors.Is(err, unix.ENOBUFS):
+			some = true
+		case !errors.Is(err, unix.EINTR):
+			return true
+		}
+	}
+}
+
+// generation is how often something changed. Sources found right in this generation are right.
+func (w *routeWatch) generation() uint64 {
+	if w == nil {
+		return 0
+	}
+	return w.changes.Load()
+}
+
+// confirm clears the source of an endpoint that is off the route since something changed,
+// and reports whether all is well.
+func (w *routeWatch) confirm(ep *udpEndpoint) bool {
+	if w == nil || ep.confirmed.Load() == w.changes.Load() {
+		return true
+	}
+	ep.confirmed.Store(w.changes.Load())
+	src := ep.SrcIP()
+	if !src.IsValid() || ep.dst.Addr().Zone() != "" {
+		return true
+	}
+	ifindex, err := w.lookup(ep.dst.Addr(), src)
+	if err == nil && (ifindex == ep.ifindex || ifindex == loopback) {
+		return true
+	}
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return true // no route from anywhere is no fault of the source
+	}
+	ep.ClearSrc()
+	return false
+}
+
+// close ends the goroutine and waits for it.
+func (w *routeWatch) close() {
+	if w == nil {
+		return
+	}
+	close(w.done)
+	w.events.Close()
+	w.wg.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	unix.Close(w.query)
+	w.query = -1
+}
+
+// ask returns the interface by which packets from src to dst would leave now. The kernel
+// answers within the call, so nothing waits.
+func (w *routeWatch) ask(dst, src netip.Addr) (uint32, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.query < 0 {
+		return 0, os.ErrClosed
+	}
+	w.seq++
+	n := putRouteRequest(w.buf[:], w.seq, dst, src, w.mark.Load())
+	if err := unix.Sendto(w.query, w.buf[:n], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, os.NewSyscallError("sendto", err)
+	}
+	for {
+		n, _, err := unix.Recvfrom(w.query, w.buf[:], 0)
+		if err != nil {
+			return 0, os.NewSyscallError("recvfrom", err)
+		}
+		if ifindex, err := parseRouteAnswer(w.buf[:n], w.seq); !errors.Is(err, errOtherAnswer) {
+			return ifindex, err
+		}
+	}
+}
+
+// putRouteRequest writes an RTM_GETROUTE request (rtnetlink(7)) and returns its length.
+func putRouteRequest(b []byte, seq uint32, dst, src netip.Addr, mark uint32) int {
+	clear(b[:routeHeader])
+	n := routeHeader
+	n += putAttr(b[n:], unix.RTA_DST, dst.AsSlice())
+	n += putAttr(b[n:], unix.RTA_SRC, src.AsSlice())
+	n += putAttr(b[n:], unix.RTA_MARK, binary.NativeEndian.AppendUint32(nil, mark))
+	binary.NativeEndian.PutUint32(b[0:], uint32(n))
+	binary.NativeEndian.PutUint16(b[4:], unix.RTM_GETROUTE)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	binary.NativeEndian.PutUint32(b[8:], seq)
+	rt := b[unix.SizeofNlMsghdr:]
+	rt[0] = unix.AF_INET
+	if dst.Is6() {
+		rt[0] = unix.AF_INET6
+	}
+	rt[1], rt[2] = byte(dst.BitLen()), byte(src.BitLen())
+	return n
+}
+
+// routeHeader is the length of nlmsghdr and rtmsg.
+const routeHeader = unix.SizeofNlMsghdr + unix.SizeofRtMsg
+
+// putAttr writes an attribute whose length is a multiple of four.
+func putAttr(b []byte, kind uint16, data []byte) int {
+	binary.NativeEndian.PutUint16(b, uint16(unix.SizeofRtAttr+len(data)))
+	binary.NativeEndian.PutUint16(b[2:], kind)
+	return unix.SizeofRtAttr + copy(b[unix.SizeofRtAttr:], data)
+}
+
+var (
+	errRouteAnswer = errors.New("the kernel's answer about a route makes no sense")
+	errOtherAnswer = errors.New("the kernel's answer is to another question")
+)
+
+// parseRouteAnswer returns the outgoing interface of a route, or the kernel's error.
+func parseRouteAnswer(b []byte, seq uint32) (uint32, error) {
+	if len(b) < unix.SizeofNlMsghdr+4 {
+		return 0, errRouteAnswer
+	}
+	if binary.NativeEndian.Uint32(b[8:]) != seq {
+		return 0, errOtherAnswer
+	}
+	length := min(int(binary.NativeEndian.Uint32(b)), len(b))
+	switch kind := binary.NativeEndian.Uint16(b[4:]); {
+	case kind == unix.NLMSG_ERROR:
+		return 0, unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.SizeofNlMsghdr:])))
+	case kind == unix.RTM_NEWROUTE && length >= routeHeader:
+		return routeInterface(b[routeHeader:length])
+	}
+	return 0, errRouteAnswer
+}
+
+func routeInterface(attrs []byte) (uint32, error) {
+	for len(attrs) >= unix.SizeofRtAttr {
+		size := int(binary.NativeEndian.Uint16(attrs))
+		if size < unix.SizeofRtAttr || size > len(attrs) {
+			break
+		}
+		if binary.NativeEndian.Uint16(attrs[2:]) == unix.RTA_OIF && size >= unix.SizeofRtAttr+4 {
+			return binary.NativeEndian.Uint32(attrs[unix.SizeofRtAttr:]), nil
+		}
+		attrs = attrs[min((size+3)&^3, len(attrs)):]
+	}
+	return 0, errRouteAnswer
+}

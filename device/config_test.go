@@ -14,7 +14,7 @@ import (
 )
 
 // testKey is a private key made of one byte, and testPeer the public key of another.
-func testKey(b byte) PrivateKey { return PrivateKey{secret{&[KeyLen]byte{1: b, 31: 64}}} }
+func testKey(b byte) PrivateKey { return newPrivateKey([KeyLen]byte{1: b, 31: 64}) }
 func testPeer(b byte) PublicKey { return testKey(b).Public() }
 func testPSK(b byte) PresharedKey {
 	return PresharedKey{secret{&[KeyLen]byte{b, 1, 2, 3}}}

@@ -65,13 +65,14 @@ type Device struct {
 	model model         // guarded by lock
 	up    bool          // guarded by lock
 
-	wake   chan struct{} // size 1: the supervisor looks again
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   sync.WaitGroup // supervisor, UAPI
-	close  sync.Once
-	err    error // of Close
-	uapi   uapiListeners
+	wake       chan struct{} // size 1: the supervisor looks again
+	ctx        context.Context
+	cancel     context.CancelFunc
+	done       sync.WaitGroup // supervisor, UAPI
+	forwarding sync.WaitGroup // of TUN events, until the TUN is closed
+	close      sync.Once
+	err        error // of Close
+	uapi       uapiListeners
 }
 
 // Open returns a device with no key and no peer. It opens its UDP port with the first
@@ -116,7 +117,9 @@ func Open(o Options) (*Device, error) {
 	}); ok {
 		logger = b.WrapLogger(logger)
 	}
-	d.wg = wg.NewDevice(o.TUN, d.bind, logger)
+	inner := newOwnedTUN(o.TUN)
+	d.forwarding.Go(inner.forward)
+	d.wg = wg.NewDevice(inner, d.bind, logger)
 	d.done.Go(d.supervise)
 	return d, nil
 }
@@ -251,6 +254,7 @@ func (d *Device) Close() error {
 		d.lock <- struct{}{} // for ever: the last change has ended
 		d.saveNow()
 		d.wg.Close()
+		d.forwarding.Wait()
 		d.names.wait()
 	})
 	return d.err

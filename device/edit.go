@@ -56,8 +56,7 @@ func (e *editor) device(key, value string) error {
 	switch key {
 	case "private_key":
 		k, err := keyFromHex(value)
-		b := [KeyLen]byte(k)
-		e.config.PrivateKey = PrivateKey{secret{&b}}
+		e.config.PrivateKey = newPrivateKey(k)
 		return err
 	case "listen_port":
 		n, err := number(value, 16)

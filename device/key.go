@@ -94,7 +94,21 @@ func (s secret) text() string {
 // PrivateKey is a Curve25519 private key (RFC 7748). It cannot be printed, logged or
 // marshalled: each of these says "(redacted)". Compare with Equal, not with ==. The zero
 // value means "none".
-type PrivateKey struct{ secret secret }
+type PrivateKey struct {
+	secret secret
+	public *PublicKey // computed once: a multiplication is dearer than a whole Apply
+}
+
+func newPrivateKey(b [KeyLen]byte) PrivateKey {
+	if b == [KeyLen]byte{} {
+		return PrivateKey{}
+	}
+	pub, err := curve25519.X25519(b[:], curve25519.Basepoint)
+	if err != nil {
+		panic("curve25519: base point multiplication: " + err.Error())
+	}
+	return PrivateKey{secret: secret{&b}, public: (*PublicKey)(pub)}
+}
 
 // NewPrivateKey returns a fresh clamped key from the system's random source.
 func NewPrivateKey() (PrivateKey, error) {
@@ -104,7 +118,7 @@ func NewPrivateKey() (PrivateKey, error) {
 	}
 	b[0] &= 248
 	b[31] = b[31]&127 | 64
-	return PrivateKey{secret{&b}}, nil
+	return newPrivateKey(b), nil
 }
 
 // ParsePrivateKey reads the base64 form that wg(8) uses. Its error never holds the input.
@@ -113,20 +127,15 @@ func ParsePrivateKey(s string) (PrivateKey, error) {
 	if err != nil {
 		return PrivateKey{}, err
 	}
-	return PrivateKey{secret{&b}}, nil
+	return newPrivateKey(b), nil
 }
 
 // Public returns the public half, or the zero PublicKey when no key is set.
 func (k PrivateKey) Public() PublicKey {
-	if k.IsZero() {
+	if k.public == nil {
 		return PublicKey{}
 	}
-	b := k.secret.value()
-	pub, err := curve25519.X25519(b[:], curve25519.Basepoint)
-	if err != nil {
-		panic("curve25519: base point multiplication: " + err.Error())
-	}
-	return PublicKey(pub)
+	return *k.public
 }
 
 // IsZero reports whether no key is set.

@@ -71,10 +71,7 @@ func (s *State) set(key, value string) error {
 	switch key {
 	case "private_key":
 		k, err := keyFromHex(value)
-		if err == nil && !k.IsZero() {
-			b := [KeyLen]byte(k)
-			s.PublicKey = PrivateKey{secret{&b}}.Public()
-		}
+		s.PublicKey = newPrivateKey(k).Public()
 		return err
 	case "listen_port":
 		n, err := number(value, 16)

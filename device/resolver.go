@@ -28,12 +28,14 @@ type Answer struct {
 // HostResolver asks as the host is set up to ask: hosts file, resolv.conf with search list
 // and options, TCP when an answer is cut short. It starts no process and needs no cgo. The
 // zero value is ready.
-type HostResolver struct{}
+type HostResolver struct {
+	server string // tests ask here instead; "": as the host is set up
+}
 
 // Resolve returns all A and AAAA records and the shortest time to live that the servers
 // gave with them.
-func (HostResolver) Resolve(ctx context.Context, host string) (Answer, error) {
-	var seen ttlSniffer
+func (h HostResolver) Resolve(ctx context.Context, host string) (Answer, error) {
+	seen := ttlSniffer{server: h.server}
 	r := net.Resolver{PreferGo: true, Dial: seen.dial}
 	addrs, err := r.LookupNetIP(ctx, "ip", host)
 	if err != nil {
@@ -47,8 +49,9 @@ func (HostResolver) Resolve(ctx context.Context, host string) (Answer, error) {
 
 // ttlSniffer reads along what DNS servers answer: package net keeps no time to live.
 type ttlSniffer struct {
-	mu  sync.Mutex
-	ttl time.Duration
+	server string // instead of those that are asked for; "": those
+	mu     sync.Mutex
+	ttl    time.Duration
 }
 
 func (s *ttlSniffer) shortest() time.Duration {
@@ -58,6 +61,9 @@ func (s *ttlSniffer) shortest() time.Duration {
 }
 
 func (s *ttlSniffer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if s.server != "" {
+		address = s.server
+	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, network, address)
 	if err != nil {

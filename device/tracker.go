@@ -35,7 +35,7 @@ type tracker struct {
 type track struct {
 	last    time.Time     // last authenticated handshake message; zero: never
 	tries   int           // initiations since then
-	sent    time.Time     // the last of them
+	sent    time.Time     // the last of them that left; zero: none is under way
 	err     error         // why the last one could not be sent
 	changed chan struct{} // closed when last moves
 }
@@ -98,7 +98,7 @@ func (t *tracker) event(p *wg.Peer, format string, args []any) {
 		t.tell(p, func(_ *track, n *news) { n.retried = true })
 	case strings.HasSuffix(format, "Failed to send handshake initiation: %v"):
 		err, _ := args[len(args)-1].(error)
-		t.tell(p, func(tr *track, n *news) { tr.err, n.unsent = err, true })
+		t.tell(p, func(tr *track, n *news) { tr.err, tr.sent, n.unsent = err, time.Time{}, true })
 	}
 }
 

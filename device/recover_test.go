@@ -1,0 +1,109 @@
+package device
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/stillwire/stillwire/device/devicetest"
+)
+
+func TestPortInUseLeavesTheOldOneWorking(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		host := net.Host("192.0.2.1")
+		a, b := newNode(t, host, "10.9.0.1", 1), newNode(t, net.Host("192.0.2.2"), "10.9.0.2", 2)
+		taken := newNode(t, host, "10.9.0.3", 3)
+		occupied := taken.config()
+		occupied.ListenPort = 40000
+		taken.apply(t, occupied)
+		b.apply(t, b.config(a.asPeer("", 0)))
+		config := a.config(b.asPeer("192.0.2.2:51820", 0))
+		a.apply(t, config)
+		exchange(t, a, b, 1, 5)
+
+		want := a.model.state()
+		bad := config
+		bad.ListenPort = 40000
+		bad.Peers = append(bad.Peers, taken.asPeer("", 0))
+		changes, err := a.Apply(t.Context(), bad)
+		if err == nil || !strings.Contains(err.Error(), "listen port 40000") {
+			t.Errorf("error %v does not name the port", err)
+		}
+		if len(changes) > 0 {
+			t.Errorf("changes %v", changes)
+		}
+		if diff := cmp.Diff(want, a.model.state(), sameState()); diff != "" {
+			t.Errorf("model (-before +after):\n%s", diff)
+		}
+		exchange(t, a, b, 6, 10)
+		if changes := a.apply(t, config); len(changes) > 0 {
+			t.Errorf("going back changes %v", changes)
+		}
+	})
+}
+
+func TestPortInUseAtTheFirstApplyCanBeMended(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		host := net.Host("192.0.2.1")
+		first, second := newNode(t, host, "10.9.0.1", 1), newNode(t, host, "10.9.0.2", 2)
+		first.apply(t, first.config())
+		if _, err := second.Apply(t.Context(), second.config()); err == nil || !strings.Contains(err.Error(), "open UDP port 51820") {
+			t.Errorf("error %v does not name the port", err)
+		}
+		first.Close()
+		second.apply(t, second.config())
+	})
+}
+
+// pickyBind refuses an endpoint, and so makes wireguard-go stop in the middle of a request.
+type pickyBind struct {
+	*devicetest.Bind
+	refuse string
+}
+
+func (b *pickyBind) ParseEndpoint(s string) (conn.Endpoint, error) {
+	if b.refuse != "" && strings.HasPrefix(s, b.refuse) {
+		return nil, errors.New("refused by the test")
+	}
+	return b.Bind.ParseEndpoint(s)
+}
+
+func TestRefusedOperationIsReadBackAndMadeLater(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		picky := &pickyBind{Bind: net.Host("192.0.2.1").Bind(), refuse: "192.0.2.3"}
+		a := newNode(t, net.Host("192.0.2.9"), "10.9.0.1", 1, func(o *Options) { o.Bind = picky })
+		b, c, d := newNode(t, net.Host("192.0.2.2"), "10.9.0.2", 2), newNode(t, net.Host("192.0.2.3"), "10.9.0.3", 3), newNode(t, net.Host("192.0.2.4"), "10.9.0.4", 4)
+		b.apply(t, b.config(a.asPeer("", 0)))
+		c.apply(t, c.config(a.asPeer("", 0)))
+		a.apply(t, a.config(b.asPeer("192.0.2.2:51820", 0), d.asPeer("", 0)))
+		exchange(t, a, b, 1, 5)
+
+		want := a.config(b.asPeer("192.0.2.2:51820", 0), c.asPeer("192.0.2.3:51820", 0))
+		if _, err := a.Apply(t.Context(), want); err == nil {
+			t.Fatal("no error")
+		}
+		seen, err := a.State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := a.model.state()
+		for i := range seen.Peers { // counters are no configuration
+			s := &seen.Peers[i]
+			have.Peers[i].Endpoint, have.Peers[i].LastHandshake = s.Endpoint, s.LastHandshake
+			have.Peers[i].ReceiveBytes, have.Peers[i].TransmitBytes = s.ReceiveBytes, s.TransmitBytes
+		}
+		if diff := cmp.Diff(seen, have, sameState()); diff != "" {
+			t.Errorf("after the error (-device +model):\n%s", diff)
+		}
+		picky.refuse = ""
+		a.apply(t, want)
+		exchange(t, a, c, 1, 5)
+		exchange(t, a, b, 6, 10)
+		if changes := a.apply(t, want); len(changes) > 0 {
+			t.Errorf("a third Apply changes %v", changes)
+		}
+	})
+}

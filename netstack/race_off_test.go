@@ -1,0 +1,6 @@
+//go:build !race
+
+package netstack
+
+// How many bytes a test of one stream, and each of many streams, carries.
+const bulk, streamBulk = 64 << 20, 1 << 20

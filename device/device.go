@@ -85,7 +85,7 @@ func Open(o Options) (*Device, error) {
 		o.Name = "wg0"
 	}
 	if o.Bind == nil {
-		o.Bind = conn.NewDefaultBind()
+		o.Bind = NewBind(BindOptions{Log: o.Log})
 	}
 	if o.Resolver == nil {
 		o.Resolver = HostResolver{}

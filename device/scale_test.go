@@ -13,8 +13,8 @@ import (
 	"github.com/stillwire/stillwire/device/devicetest"
 )
 
-// manyPeers are peers whose keys nobody holds: all they need is to be configured.
-func manyPeers(n int) []PeerConfig {
+// idlePeers are peers whose keys nobody holds: all they need is to be configured.
+func idlePeers(n int) []PeerConfig {
 	peers := make([]PeerConfig, n)
 	for i := range peers {
 		var k PublicKey
@@ -30,7 +30,7 @@ func TestSetPeersTouchesOnlyTheGiven(t *testing.T) {
 	net := devicetest.NewNetwork(devicetest.Options{})
 	defer net.Close()
 	a := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1)
-	peers := manyPeers(3)
+	peers := idlePeers(3)
 	a.apply(t, a.config(peers...))
 	before := a.operations()
 
@@ -70,7 +70,7 @@ func TestChangesOfOthersLoseNothing(t *testing.T) {
 		b.apply(t, b.config(a.asPeer("", 0)))
 		peer := b.asPeer("192.0.2.2:51820", 0)
 		a.apply(t, a.config(peer))
-		others := manyPeers(100)
+		others := idlePeers(100)
 		before := a.peerState(t, b)
 		for i := range uint64(200) {
 			peer.AllowedIPs = prefixes("10.9.0.2/32", fmt.Sprintf("10.8.%d.0/24", i))
@@ -96,7 +96,7 @@ func BenchmarkOneChange(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer d.Close()
-			peers := manyPeers(n)
+			peers := idlePeers(n)
 			if _, err := d.Apply(b.Context(), Config{PrivateKey: testKey(8), Peers: peers}); err != nil {
 				b.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func BenchmarkSameAgain(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer d.Close()
-	c := Config{PrivateKey: testKey(8), Peers: manyPeers(10_000)}
+	c := Config{PrivateKey: testKey(8), Peers: idlePeers(10_000)}
 	if _, err := d.Apply(b.Context(), c); err != nil {
 		b.Fatal(err)
 	}

@@ -29,6 +29,7 @@ func socketNodes(t *testing.T, name string) (a, b *node, path string) {
 	if err := a.Reach(t.Context(), b.addr); err != nil {
 		t.Fatal(err)
 	}
+	until(t, func() bool { return a.peerState(t, b).TransmitBytes == 148+32 }) // initiation and keepalive
 	dir := t.TempDir()
 	if name != "wg0" {
 		dir = UAPIDir // where wg(8) looks
@@ -37,6 +38,18 @@ func socketNodes(t *testing.T, name string) (a, b *node, path string) {
 		t.Fatal(err)
 	}
 	return a, b, filepath.Join(dir, name+".sock")
+}
+
+// until waits for a condition in real time.
+func until(t *testing.T, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !done(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("the condition never came")
+		}
+	}
 }
 
 func ask(t *testing.T, path, request string) string {

@@ -138,7 +138,7 @@ func (w *routeWatch) confirm(ep *udpEndpoint) bool {
 		return true
 	}
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EADDRNOTAVAIL) {
-		return true // no route from anywhere is no fault of the source
+		return true // maybe no route from anywhere; if it is the source, sending fails and finds out
 	}
 	ep.ClearSrc()
 	return false

@@ -70,6 +70,7 @@ func (s *fastSocket) send(bufs [][]byte, ep *udpEndpoint) (first error) {
 			return first
 		}
 		bufs = bufs[1:] // this one is too large for the path, the next may not be
+		a.acquitGSO()
 	}
 	return first
 }
@@ -81,13 +82,18 @@ func (a *attempt) degrade(errno unix.Errno, segmented bool) bool {
 		a.gso, a.doubtGSO = false, errno
 	case a.src && blamesSource(errno):
 		a.src, a.doubtSrc = false, true
-		if a.doubtGSO != 0 { // it failed without GSO as well
-			a.gso, a.doubtGSO = true, 0
-		}
+		a.acquitGSO()
 	default:
 		return false
 	}
 	return true
+}
+
+// acquitGSO uses it again after what failed with it failed without it as well.
+func (a *attempt) acquitGSO() {
+	if a.doubtGSO != 0 {
+		a.gso, a.doubtGSO = true, 0
+	}
 }
 
 // blamesGSO: EIO is a device without checksum offload, or IPsec; EINVAL and EMSGSIZE are

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +23,8 @@ import (
 type bindKind struct {
 	name string
 	// pair returns two closed binds that reach each other at these addresses.
-	pair func(t *testing.T) (a, b conn.Bind, addrs []netip.Addr)
-	sticky bool // tells which of our addresses was spoken to
+	pair   func(t *testing.T) (a, b conn.Bind, addrs []netip.Addr)
+	sticky bool // it tells which of our addresses was spoken to
 }
 
 var loopbacks = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
@@ -52,9 +53,11 @@ func bindKinds() []bindKind {
 
 // reader collects what the receive functions of a bind give.
 type reader struct {
+	bind conn.Bind
 	got  chan received
-	errs chan error
-	n    int
+	wg   sync.WaitGroup
+	mu   sync.Mutex
+	errs []error // of the functions that ended
 }
 
 type received struct {
@@ -64,23 +67,39 @@ type received struct {
 	ep      conn.Endpoint
 }
 
-func read(bind conn.Bind, fns []conn.ReceiveFunc) *reader {
-	r := &reader{got: make(chan received, 1<<16), errs: make(chan error, len(fns)), n: len(fns)}
-	for _, fn := range fns {
-		go r.loop(fn, bind.BatchSize())
-	}
-	return r
+// open opens a bind and reads it until the test ends or closes it.
+func open(t *testing.T, b conn.Bind, port uint16) (*reader, uint16) {
+	t.Helper()
+	return openSized(t, b, port, 2048)
 }
 
-func (r *reader) loop(fn conn.ReceiveFunc, batch int) {
+func openSized(t *testing.T, b conn.Bind, port uint16, size int) (*reader, uint16) {
+	t.Helper()
+	fns, port, err := b.Open(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{bind: b, got: make(chan received, 1<<16)}
+	for _, fn := range fns {
+		r.wg.Go(func() { r.loop(fn, size) })
+	}
+	t.Cleanup(func() { r.close(t) })
+	return r, port
+}
+
+func (r *reader) loop(fn conn.ReceiveFunc, size int) {
+	batch := r.bind.BatchSize()
 	packets, sizes, eps := make([][]byte, batch), make([]int, batch), make([]conn.Endpoint, batch)
+	room := make([]byte, batch*size)
 	for i := range packets {
-		packets[i] = make([]byte, 1<<16-1)
+		packets[i] = room[i*size:][:size]
 	}
 	for {
 		n, err := fn(packets, sizes, eps)
 		if err != nil {
-			r.errs <- err
+			r.mu.Lock()
+			r.errs = append(r.errs, err)
+			r.mu.Unlock()
 			return
 		}
 		for i := range n {
@@ -103,28 +122,18 @@ func (r *reader) next(t *testing.T) received {
 	}
 }
 
-// closed waits until all receive functions ended and checks how.
-func (r *reader) closed(t *testing.T) {
+// close closes the bind, waits until its receive functions ended and checks how.
+func (r *reader) close(t *testing.T) {
 	t.Helper()
-	for range r.n {
-		select {
-		case err := <-r.errs:
-			if !errors.Is(err, net.ErrClosed) {
-				t.Errorf("receive function ended with %v, want net.ErrClosed", err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("receive function still runs 10 s after Close")
+	if err := r.bind.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	r.wg.Wait()
+	for _, err := range r.errs {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("receive function ended with %v, want net.ErrClosed", err)
 		}
 	}
-}
-
-func open(t *testing.T, b conn.Bind, port uint16) (*reader, uint16) {
-	t.Helper()
-	fns, port, err := b.Open(port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return read(b, fns), port
 }
 
 func endpointOf(t *testing.T, b conn.Bind, addr netip.Addr, port uint16) conn.Endpoint {
@@ -169,10 +178,8 @@ func TestBindsCarryDatagramsAndAnswers(t *testing.T) {
 					t.Errorf("source %s after ClearSrc", src)
 				}
 			}
-			a.Close()
-			b.Close()
-			ra.closed(t)
-			rb.closed(t)
+			ra.close(t)
+			rb.close(t)
 		})
 	}
 }
@@ -181,10 +188,8 @@ func TestBindsKeepBatchesWholeAndInOrder(t *testing.T) {
 	for _, k := range bindKinds() {
 		t.Run(k.name, func(t *testing.T) {
 			a, b, addrs := k.pair(t)
-			defer a.Close()
-			defer b.Close()
 			open(t, a, 0)
-			rb, port := open(t, b, 0)
+			rb, port := openSized(t, b, 0, 1<<16-1)
 			for _, addr := range addrs {
 				ep := endpointOf(t, a, addr, port)
 				for _, sizes := range [][]int{
@@ -247,7 +252,6 @@ func TestBindsRefuseMisuse(t *testing.T) {
 			if _, got := open(t, b, port); got != port {
 				t.Errorf("port %d, want the freed %d", got, port)
 			}
-			b.Close()
 		})
 	}
 }
@@ -257,10 +261,9 @@ func TestBindsReopenOnTheSamePort(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 			a, b, addrs := k.pair(t)
-			defer b.Close()
-			open(t, b, 0)
-			_, port := open(t, a, 0)
-			a.Close()
+			rb, _ := open(t, b, 0)
+			ra, port := open(t, a, 0)
+			ra.close(t)
 			rounds := 10
 			if k.name == "Bind" {
 				rounds = 100
@@ -277,12 +280,9 @@ func TestBindsReopenOnTheSamePort(t *testing.T) {
 				if d := r.next(t); d.payload != text {
 					t.Fatalf("got %q, want %q", d.payload, text)
 				}
-				if err := a.Close(); err != nil {
-					t.Fatal(err)
-				}
-				r.closed(t)
+				r.close(t)
 			}
-			b.Close()
+			rb.close(t)
 		})
 	}
 }
@@ -316,8 +316,8 @@ func TestBindsCloseWhileBusy(t *testing.T) {
 			for range cap(senders) {
 				<-senders
 			}
-			ra.closed(t)
-			rb.closed(t)
+			ra.close(t)
+			rb.close(t)
 		})
 	}
 }
@@ -340,7 +340,6 @@ func TestBindListensOnGivenAddresses(t *testing.T) {
 				o.Addrs = append(o.Addrs, netip.MustParseAddr(a))
 			}
 			b := NewBind(o)
-			defer b.Close()
 			_, port := open(t, b, 0)
 			s := b.Stats()
 			var got []string
@@ -362,7 +361,6 @@ func TestBindListensOnGivenAddresses(t *testing.T) {
 
 func TestBindSaysWhatIsWrong(t *testing.T) {
 	b := NewBind(BindOptions{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
-	defer b.Close()
 	_, port := open(t, b, 0)
 	foreign := NewBind(BindOptions{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
 	_, _, errForeign := foreign.Open(port)

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -65,13 +64,8 @@ func (k KeyValue) String() string { return k.Key + " = " + k.printable() }
 // Format writes String, whatever the verb.
 func (k KeyValue) Format(f fmt.State, _ rune) { io.WriteString(f, k.String()) }
 
-// MarshalJSON hides the value as String does.
-func (k KeyValue) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Key, Value string
-		Line       int
-	}{k.Key, k.printable(), k.Line})
-}
+// MarshalText returns String.
+func (k KeyValue) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 func (k KeyValue) printable() string {
 	if isSecret(k.Key) {
@@ -131,9 +125,16 @@ func ParseFile(path string) (*File, error) {
 // peers is the last one's, a second [Peer] with a known key changes the first and replaces its
 // AllowedIPs, and the device's own key as a peer is left out. File.Warnings names both lines.
 //
+// An r that is an fs.File is warned about as ParseFile does, when it holds secrets that
+// everybody may read.
+//
 // The error joins everything that is wrong with the file, each a *ParseError of one line.
 func Parse(name string, r io.Reader, o ParseOptions) (*File, error) {
 	q := newQuickReader(name, o)
-	q.readText(name, r, 0)
+	var mode fs.FileMode
+	if f, ok := r.(fs.File); ok {
+		mode = modeOf(f)
+	}
+	q.readText(name, r, mode)
 	return q.finish()
 }

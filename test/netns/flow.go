@@ -174,13 +174,16 @@ func (f *Flow) Sent() int {
 	return len(f.packets)
 }
 
-// AwaitSent waits until so many more datagrams were sent.
+// patience is how long a flow waits for something that must happen.
+const patience = 30 * time.Second
+
+// AwaitSent waits until so many more datagrams were sent, for 30 s at most.
 func (f *Flow) AwaitSent(ctx context.Context, more int) error {
 	want := f.Sent() + more
 	return f.await(ctx, func() bool { return len(f.packets) >= want })
 }
 
-// AwaitArrival waits until a datagram that is sent from now on has arrived.
+// AwaitArrival waits until a datagram that is sent from now on has arrived, for 30 s at most.
 func (f *Flow) AwaitArrival(ctx context.Context) error {
 	from := f.Sent()
 	return f.await(ctx, func() bool {
@@ -195,6 +198,8 @@ func (f *Flow) AwaitArrival(ctx context.Context) error {
 
 // await looks with the lock held, whenever something arrives, and every few milliseconds.
 func (f *Flow) await(ctx context.Context, done func() bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("did not happen"))
+	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -217,11 +222,19 @@ func (f *Flow) await(ctx context.Context, done func() bool) error {
 const underWay = 2 * time.Second
 
 // Stop ends the flow, gives what is under way time to arrive, and reports.
-func (f *Flow) Stop() Report {
-	f.cancel()
+func (f *Flow) Stop() Report { return StopAll(f)[0] }
+
+// StopAll stops several flows at once.
+func StopAll(flows ...*Flow) (reports []Report) {
+	for _, f := range flows {
+		f.cancel()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), underWay)
 	defer cancel()
-	f.await(ctx, func() bool { return f.got == len(f.packets) })
-	f.close()
-	return f.report()
+	for _, f := range flows {
+		f.await(ctx, func() bool { return f.got == len(f.packets) })
+		f.close()
+		reports = append(reports, f.report())
+	}
+	return reports
 }

@@ -89,11 +89,14 @@ func TestFlowTellsWhatWasLostAndWhen(t *testing.T) {
 	if r.Gap < mended.Sub(cut)/2 || r.GapAt.Before(cut.Add(-time.Millisecond)) || r.GapAt.After(mended) {
 		t.Errorf("gap %v at %v after the cut, which lasted %v", r.Gap, r.GapAt.Sub(cut), mended.Sub(cut))
 	}
-	if lost := r.LostOutside([]time.Time{cut}, mended.Sub(cut)); lost != nil {
+	if lost := r.LostOutside(Window{cut.Add(-time.Millisecond), mended}); lost != nil {
 		t.Errorf("lost outside of the cut: %v", lost)
 	}
-	if lost := r.LostOutside(nil, time.Hour); len(lost) != len(r.Lost) {
+	if lost := r.LostOutside(); len(lost) != len(r.Lost) {
 		t.Errorf("%d of %d lost outside of nothing", len(lost), len(r.Lost))
+	}
+	if at := f.FirstArrival(mended); at.Before(mended) || f.FirstArrival(time.Now()) != (time.Time{}) {
+		t.Errorf("the first datagram sent after the cut arrived %v after it", at.Sub(mended))
 	}
 }
 

@@ -50,16 +50,30 @@ func (r Report) String() string {
 	return fmt.Sprintf("sent %d, received %d, lost %d, doubled %d, longest gap %v", r.Sent, r.Received, len(r.Lost), r.Doubled, r.Gap.Round(time.Millisecond))
 }
 
-// LostOutside returns what was lost that was not sent within the given time after one of the
-// moments: what a change at that moment does not explain.
-func (r Report) LostOutside(moments []time.Time, within time.Duration) (lost []Lost) {
+// Window is a time in which packets may be lost: something was done to the network.
+type Window struct{ From, To time.Time }
+
+// LostOutside returns what was lost that was sent in none of the windows.
+func (r Report) LostOutside(windows ...Window) (lost []Lost) {
 	for _, l := range r.Lost {
-		explained := slices.ContainsFunc(moments, func(m time.Time) bool {
-			return !l.At.Before(m.Add(-time.Millisecond)) && l.At.Before(m.Add(within))
-		})
+		explained := slices.ContainsFunc(windows, func(w Window) bool { return !l.At.Before(w.From) && !l.At.After(w.To) })
 		if !explained {
 			lost = append(lost, l)
 		}
 	}
 	return lost
+}
+
+// FirstArrival returns when the first datagram arrived that was sent at the given time or
+// later, and the zero time when none has.
+func (f *Flow) FirstArrival(sentFrom time.Time) (first time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.packets {
+		late := p.received.IsZero() || !first.IsZero() && p.received.After(first)
+		if !late && !p.sent.Before(sentFrom) {
+			first = p.received
+		}
+	}
+	return first
 }

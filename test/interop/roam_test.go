@@ -1,0 +1,86 @@
+//go:build linux
+
+package interop
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stillwire/stillwire/test/netns"
+)
+
+// The topology is that of tun_test.go. One machine gets a new address on its cable, as a
+// laptop does that changes networks, while numbered packets go both ways:
+//
+//	near 192.0.2.1 ───────── far 192.0.2.2
+//	near 192.0.2.1 ───────── far 192.0.2.12     far has moved: near follows
+//	near 192.0.2.11 ──────── far 192.0.2.12     near has moved: upstream follows
+func TestRoamingIsFollowedBothWays(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		outer   outer
+		newFar  string
+		newNear string
+		bits    string
+	}{
+		{"IPv4 outside", outer4, "192.0.2.12", "192.0.2.11", "/24"},
+		{"IPv6 outside", outer6, "2001:db8::12", "2001:db8::11", "/64"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := newTunnel(t, tt.outer, nil)
+			flows := p.flows(t, 500, p.directions()...)
+			before := p.node.peer(p.peer.key.Public()).LastHandshake
+
+			var dark []netns.Window
+			begun := time.Now()
+			p.far.IP("addr add "+tt.newFar+tt.bits+" dev near", "addr del "+tt.outer.far.String()+tt.bits+" dev near")
+			ended := time.Now()
+			await(t, 20*time.Second, func() error {
+				return p.node.follows(p.peer.key.Public(), func(at netip.AddrPort) bool { return at.Addr().String() == tt.newFar })
+			})
+			settle(t, flows)
+			dark = append(dark, darkWindow(t, begun, ended, flows...))
+
+			begun = time.Now()
+			p.near.IP("addr add "+tt.newNear+tt.bits+" dev far", "addr del "+tt.outer.near.String()+tt.bits+" dev far")
+			ended = time.Now()
+			await(t, 20*time.Second, func() error {
+				if at := p.peer.endpoint(p.node.key.Public()); at.Addr().String() != tt.newNear {
+					return errors.New("upstream has us at " + at.String())
+				}
+				return nil
+			})
+			settle(t, flows)
+			dark = append(dark, darkWindow(t, begun, ended, flows...))
+			for i, r := range netns.StopAll(flows...) {
+				t.Logf("%s: %v", p.directions()[i].name, r)
+				if lost := r.LostOutside(dark...); lost != nil {
+					t.Errorf("%s: lost %d that no move explains: %v", p.directions()[i].name, len(lost), lost)
+				}
+			}
+			if after := p.node.peer(p.peer.key.Public()); after.LastHandshake != before {
+				t.Error("a move took a handshake")
+			}
+			if ops := p.node.operations("Updating endpoint"); len(ops) != 1 {
+				t.Errorf("endpoint writes after the first: %v", ops[1:])
+			}
+		})
+	}
+}
+
+// settle has a packet arrive that was sent from now on, in every flow.
+func settle(t *testing.T, flows []*netns.Flow) {
+	t.Helper()
+	for _, f := range flows {
+		if err := f.AwaitArrival(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.AwaitSent(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -25,6 +25,7 @@ func (d *Device) observe() (State, error) {
 		if p := d.model.peers[seen.PublicKey]; p != nil {
 			seen.Name, seen.Declared, seen.Applied = p.name, p.path.declared, p.path.applied
 			seen.EndpointProblem = p.path.problem
+			seen.Handshakes = d.tracker.get(p.wg).count
 		}
 	}
 	return s, nil
@@ -90,8 +91,7 @@ func (p *PeerState) set(key, value string) error {
 	case "preshared_key":
 		k, err := keyFromHex(value)
 		if err == nil && !k.IsZero() {
-			b := [KeyLen]byte(k)
-			p.PresharedKey = PresharedKey{secret{&b}}
+			p.PresharedKey = PresharedKey{newSecret(k)}
 		}
 		return err
 	case "endpoint":

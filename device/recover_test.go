@@ -92,7 +92,7 @@ func TestRefusedOperationIsReadBackAndMadeLater(t *testing.T) {
 		have := a.model.state()
 		for i := range seen.Peers { // counters are no configuration
 			s := &seen.Peers[i]
-			have.Peers[i].Endpoint, have.Peers[i].LastHandshake = s.Endpoint, s.LastHandshake
+			have.Peers[i].Endpoint, have.Peers[i].LastHandshake, have.Peers[i].Handshakes = s.Endpoint, s.LastHandshake, s.Handshakes
 			have.Peers[i].ReceiveBytes, have.Peers[i].TransmitBytes = s.ReceiveBytes, s.TransmitBytes
 		}
 		if diff := cmp.Diff(seen, have, sameState()); diff != "" {

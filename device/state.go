@@ -29,6 +29,7 @@ type PeerState struct {
 	PersistentKeepalive time.Duration
 	AllowedIPs          []netip.Prefix // masked, sorted
 	LastHandshake       time.Time      // zero: never
+	Handshakes          uint64         // with the peer since the device was opened
 	ReceiveBytes        uint64
 	TransmitBytes       uint64
 	Name                string // as in PeerConfig

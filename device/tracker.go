@@ -34,6 +34,7 @@ type tracker struct {
 // track is what is known of one peer's handshakes.
 type track struct {
 	last    time.Time     // last authenticated handshake message; zero: never
+	count   uint64        // of them
 	tries   int           // initiations since then
 	sent    time.Time     // the last of them that left; zero: none is under way
 	err     error         // why the last one could not be sent
@@ -105,6 +106,7 @@ func (t *tracker) event(p *wg.Peer, format string, args []any) {
 func (t *tracker) completed(p *wg.Peer) {
 	t.tell(p, func(tr *track, n *news) {
 		tr.last, tr.tries, tr.err = time.Now(), 0, nil
+		tr.count++
 		close(tr.changed)
 		tr.changed = make(chan struct{})
 		n.completed = true

@@ -13,6 +13,10 @@ import (
 type commands struct {
 	Help helpFlag `short:"h" help:"Show the help of a command."`
 
+	Gateway gatewayCommand `cmd:"" help:"Run tunnels from wg-quick files, without privileges."`
+	Check   checkCommand   `cmd:"" help:"Say what of a configuration is read, ignored, refused."`
+	Plan    planCommand    `cmd:"" help:"Say what a reload of a running gateway would change."`
+	Demo    demoCommand    `cmd:"" help:"Change a device 10,000 times under traffic, and count."`
 	Genkey  genkeyCommand  `cmd:"" help:"Make a private key."`
 	Pubkey  pubkeyCommand  `cmd:"" help:"Make the public key of the private key on stdin."`
 	Genpsk  genpskCommand  `cmd:"" help:"Make a preshared key."`
@@ -29,13 +33,15 @@ Exit codes:
   0  done
   1  the operation did not succeed
   2  wrong usage, or a wrong file, key or address
+  3  plan: a reload would change something
 `
 
 // The exit codes of the program, as footer explains them.
 const (
-	exitDone   = 0
-	exitFailed = 1
-	exitWrong  = 2
+	exitDone    = 0
+	exitFailed  = 1
+	exitWrong   = 2
+	exitChanges = 3
 )
 
 // errHelpShown ends a run that was only asked for help.

@@ -1,0 +1,227 @@
+package demo
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stillwire/stillwire/netstack"
+)
+
+const (
+	udpPort  = 7000
+	tcpPort  = 7001
+	burst    = 5                     // datagrams at a time, …
+	beat     = 20 * time.Millisecond // … so often: 250 a second in each direction of each pair
+	datagram = 512                   // bytes
+	chunk    = 4 << 10               // bytes of TCP at a beat: 200 kB a second each way
+	patience = 10 * time.Second      // for what is still under way at the end
+)
+
+// flows are all traffic between the nodes, and what became of it.
+type flows struct {
+	sent, received atomic.Int64 // datagrams, each counted once
+	twice          atomic.Int64 // datagrams that came again
+	streamed       atomic.Int64 // TCP bytes that came, in order and unchanged
+	resets         atomic.Int64 // TCP connections that broke, or carried wrong bytes
+
+	stop    chan struct{} // closed: nothing new is sent
+	sending sync.WaitGroup
+	reading sync.WaitGroup
+	streams sync.WaitGroup
+	sockets []io.Closer
+}
+
+// startFlows opens a UDP flow in each direction and one TCP connection for each pair.
+func startFlows(ctx context.Context, nodes []*node) (*flows, error) {
+	f := &flows{stop: make(chan struct{})}
+	var listeners []net.Listener
+	for i, n := range nodes {
+		c, err := n.stack.ListenUDP(netip.AddrPortFrom(n.inner, udpPort))
+		if err != nil {
+			return f, fmt.Errorf("node %s: %w", n.name, err)
+		}
+		f.sockets = append(f.sockets, c)
+		f.reading.Go(func() { f.receive(c) })
+		l, err := n.stack.ListenTCP(netip.AddrPortFrom(n.inner, tcpPort))
+		if err != nil {
+			return f, fmt.Errorf("node %s: %w", n.name, err)
+		}
+		f.sockets = append(f.sockets, l)
+		listeners = append(listeners, l)
+		for j, to := range nodes[:i] { // c is behind a NAT: it speaks first
+			if err := f.connect(ctx, n, to, listeners[j]); err != nil {
+				return f, err
+			}
+		}
+	}
+	for i, from := range nodes {
+		for j, to := range nodes {
+			if i != j {
+				if err := f.sendTo(from, to); err != nil {
+					return f, err
+				}
+			}
+		}
+	}
+	return f, nil
+}
+
+func (f *flows) connect(ctx context.Context, from, to *node, l net.Listener) error {
+	out, err := from.stack.DialTCP(ctx, netip.AddrPort{}, netip.AddrPortFrom(to.inner, tcpPort))
+	if err != nil {
+		return fmt.Errorf("connect %s to %s: %w", from.name, to.name, err)
+	}
+	in, err := l.Accept()
+	if err != nil {
+		return fmt.Errorf("node %s: %w", to.name, err)
+	}
+	f.sockets = append(f.sockets, out, in)
+	for _, c := range []*netstack.TCPConn{out, in.(*netstack.TCPConn)} {
+		f.sending.Go(func() { f.writeStream(c) })
+		f.streams.Go(func() { f.readStream(c) })
+	}
+	return nil
+}
+
+func (f *flows) sendTo(from, to *node) error {
+	c, err := from.stack.DialUDP(netip.AddrPort{}, netip.AddrPortFrom(to.inner, udpPort))
+	if err != nil {
+		return fmt.Errorf("node %s: %w", from.name, err)
+	}
+	f.sockets = append(f.sockets, c)
+	f.sending.Go(func() { f.send(c) })
+	return nil
+}
+
+// send sends numbered datagrams until stop.
+func (f *flows) send(c net.Conn) {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	p := make([]byte, datagram)
+	for seq := uint64(0); ; {
+		select {
+		case <-f.stop:
+			return
+		case <-tick.C:
+		}
+		for range burst {
+			binary.BigEndian.PutUint64(p, seq)
+			if _, err := c.Write(p); err != nil {
+				return
+			}
+			f.sent.Add(1)
+			seq++
+		}
+	}
+}
+
+// receive counts each datagram of each sender once.
+func (f *flows) receive(c net.PacketConn) {
+	type id struct {
+		from string
+		seq  uint64
+	}
+	seen := make(map[id]bool)
+	p := make([]byte, 1<<16)
+	for {
+		n, from, err := c.ReadFrom(p)
+		if err != nil {
+			return
+		}
+		if n != datagram {
+			continue
+		}
+		if k := (id{from.String(), binary.BigEndian.Uint64(p)}); seen[k] {
+			f.twice.Add(1)
+		} else {
+			seen[k] = true
+			f.received.Add(1)
+		}
+	}
+}
+
+// writeStream writes bytes that the other side knows in advance, and ends its direction.
+func (f *flows) writeStream(c *netstack.TCPConn) {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	p := make([]byte, chunk)
+	for at := 0; ; at += chunk {
+		select {
+		case <-f.stop:
+			if c.CloseWrite() != nil {
+				f.resets.Add(1)
+			}
+			return
+		case <-tick.C:
+		}
+		for i := range p {
+			p[i] = pattern(at + i)
+		}
+		if _, err := c.Write(p); err != nil {
+			return // the reader of this end counts it
+		}
+	}
+}
+
+func (f *flows) readStream(c net.Conn) {
+	p := make([]byte, 1<<16)
+	for at := 0; ; {
+		n, err := c.Read(p)
+		for i, b := range p[:n] {
+			if b != pattern(at+i) {
+				f.resets.Add(1)
+				return
+			}
+		}
+		at += n
+		f.streamed.Add(int64(n))
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			f.resets.Add(1)
+			return
+		}
+	}
+}
+
+// pattern is a byte that depends on its place, with a period no power of two.
+func pattern(i int) byte { return byte(i % 251) }
+
+// end stops sending, waits for what is under way, and closes everything.
+func (f *flows) end() {
+	close(f.stop)
+	deadline := time.Now().Add(patience)
+	for _, c := range f.sockets {
+		if c, ok := c.(interface{ SetDeadline(time.Time) error }); ok {
+			c.SetDeadline(deadline)
+		}
+	}
+	f.sending.Wait()
+	f.streams.Wait()
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for f.received.Load() < f.sent.Load() && time.Now().Before(deadline) {
+		<-tick.C
+	}
+	f.close()
+}
+
+func (f *flows) close() {
+	for _, c := range f.sockets {
+		c.Close()
+	}
+	f.sending.Wait()
+	f.streams.Wait()
+	f.reading.Wait()
+}
+
+func (f *flows) lost() int64 { return f.sent.Load() - f.received.Load() }

@@ -72,7 +72,7 @@ func serveHTTP(f *flow) {
 // heardConn remembers what net/http does not tell about a client that it turns away itself.
 type heardConn struct {
 	net.Conn
-	some, late atomic.Bool // something was read; the time to read was over
+	some, late atomic.Bool // something was read; the time to read was over, as net/http also makes it to interrupt
 }
 
 func (c *heardConn) Read(b []byte) (int, error) {
@@ -244,6 +244,8 @@ func answer(w http.ResponseWriter, err *httpError) {
 	switch err.status {
 	case http.StatusProxyAuthRequired:
 		head.Set("Proxy-Authenticate", `Basic realm="stillwire", charset="UTF-8"`)
+	case http.StatusRequestTimeout:
+		head.Set("Connection", "close")
 	case http.StatusServiceUnavailable:
 		head.Set("Connection", "close")
 		head.Set("Retry-After", "1")

@@ -27,6 +27,7 @@ func (h *httpFlow) pass(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	h.booked.Store(false)
+	h.heard.late.Store(false)
 	idle := startIdle(h.o.IdleTimeout, func() {
 		h.booked.Store(true)
 		h.s.counts.cut.add(ReasonIdle)
@@ -131,6 +132,9 @@ func (h *httpFlow) failed(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	case errors.Is(cause, ErrIdle):
 		answer(w, &httpError{http.StatusGatewayTimeout, ReasonIdle, ErrIdle.Error()})
+		return
+	case h.heard.late.Load():
+		h.deny(w, r, &httpError{http.StatusRequestTimeout, ReasonHandshake, "the request body did not come in time"})
 		return
 	case cause != nil: // the client has left
 		h.booked.Store(true)
@@ -254,7 +258,7 @@ type clientBody struct {
 func (b *clientBody) Read(p []byte) (int, error) {
 	b.control.SetReadDeadline(time.Now().Add(b.patience))
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if err == io.EOF { // after another error, net/http must not wait for the rest
 		b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err

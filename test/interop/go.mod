@@ -5,6 +5,7 @@ go 1.26.3
 replace github.com/stillwire/stillwire => ../..
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/rs/zerolog v1.35.1
 	github.com/stillwire/stillwire v0.0.0-00010101000000-000000000000
 	go.uber.org/goleak v1.3.0
@@ -14,7 +15,6 @@ require (
 
 require (
 	github.com/gaissmai/bart v0.30.0 // indirect
-	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/google/renameio/v2 v2.0.2 // indirect
 	github.com/josharian/native v1.1.0 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect

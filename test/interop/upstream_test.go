@@ -57,19 +57,15 @@ func startUpstream(t *testing.T, ns *netns.Namespace, name string) *upstream {
 	return u
 }
 
-// setconf does what `wg setconf` does, which replaces all peers, and syncconf what `wg
-// syncconf` does.
-func (u *upstream) setconf(c device.Config)  { u.t.Helper(); u.conf("setconf", c) }
-func (u *upstream) syncconf(c device.Config) { u.t.Helper(); u.conf("syncconf", c) }
-
-func (u *upstream) conf(verb string, c device.Config) {
+// setconf does what `wg setconf` does, which replaces all peers.
+func (u *upstream) setconf(c device.Config) {
 	u.t.Helper()
 	c.PrivateKey = u.key
 	file := filepath.Join(u.t.TempDir(), "wg.conf")
 	if err := os.WriteFile(file, (&device.File{Config: c}).Format(), 0o600); err != nil {
 		u.t.Fatal(err)
 	}
-	u.wg(verb, u.name, file)
+	u.wg("setconf", u.name, file)
 }
 
 func (u *upstream) wg(args ...string) {

@@ -17,7 +17,7 @@ import (
 func testKey(b byte) PrivateKey { return newPrivateKey([KeyLen]byte{1: b, 31: 64}) }
 func testPeer(b byte) PublicKey { return testKey(b).Public() }
 func testPSK(b byte) PresharedKey {
-	return PresharedKey{secret{&[KeyLen]byte{b, 1, 2, 3}}}
+	return PresharedKey{newSecret([KeyLen]byte{b, 1, 2, 3})}
 }
 
 func prefixes(texts ...string) (out []netip.Prefix) {

@@ -100,8 +100,7 @@ func (e *editor) peerLine(p *PeerConfig, key, value string) error {
 		return isTrue(value)
 	case "preshared_key":
 		k, err := keyFromHex(value)
-		b := [KeyLen]byte(k)
-		p.PresharedKey = PresharedKey{secret{&b}}
+		p.PresharedKey = PresharedKey{newSecret(k)}
 		return err
 	case "endpoint":
 		a, err := netip.ParseAddrPort(value)

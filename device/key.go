@@ -64,11 +64,17 @@ func (k *PublicKey) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// secret holds key bytes behind a pointer, so that no printing verb reaches them even
-// when the key sits in an unexported field, where fmt cannot call methods.
-type secret struct{ bytes *[KeyLen]byte }
+// secret holds key bytes behind two pointers, so that no printing verb reaches them even
+// when the key sits in an unexported field, where fmt cannot call methods. One pointer is
+// not enough: for a verb that does not fit, as %s of a number, fmt follows it.
+type secret struct{ bytes **[KeyLen]byte }
 
-func (s secret) isZero() bool { return s.bytes == nil || *s.bytes == [KeyLen]byte{} }
+func newSecret(b [KeyLen]byte) secret {
+	p := &b
+	return secret{&p}
+}
+
+func (s secret) isZero() bool { return s.value() == [KeyLen]byte{} }
 
 func (s secret) equal(other secret) bool {
 	a, b := s.value(), other.value()
@@ -79,7 +85,7 @@ func (s secret) value() [KeyLen]byte {
 	if s.bytes == nil {
 		return [KeyLen]byte{}
 	}
-	return *s.bytes
+	return **s.bytes
 }
 
 func (s secret) format(f fmt.State) { io.WriteString(f, s.text()) }
@@ -107,7 +113,7 @@ func newPrivateKey(b [KeyLen]byte) PrivateKey {
 	if err != nil {
 		panic("curve25519: base point multiplication: " + err.Error())
 	}
-	return PrivateKey{secret: secret{&b}, public: (*PublicKey)(pub)}
+	return PrivateKey{secret: newSecret(b), public: (*PublicKey)(pub)}
 }
 
 // NewPrivateKey returns a fresh clamped key from the system's random source.
@@ -162,7 +168,7 @@ func NewPresharedKey() (PresharedKey, error) {
 	if _, err := rand.Read(b[:]); err != nil {
 		return PresharedKey{}, fmt.Errorf("read random bytes: %w", err)
 	}
-	return PresharedKey{secret{&b}}, nil
+	return PresharedKey{newSecret(b)}, nil
 }
 
 // ParsePresharedKey reads the base64 form that wg(8) uses. Its error never holds the input.
@@ -171,7 +177,7 @@ func ParsePresharedKey(s string) (PresharedKey, error) {
 	if err != nil {
 		return PresharedKey{}, err
 	}
-	return PresharedKey{secret{&b}}, nil
+	return PresharedKey{newSecret(b)}, nil
 }
 
 // IsZero reports whether no key is set.

@@ -106,9 +106,7 @@ func ParseFile(path string) (*File, error) {
 		return nil, err
 	}
 	defer f.Close()
-	q := newQuickReader(path, ParseOptions{})
-	q.readText(path, f, modeOf(f))
-	return q.finish()
+	return Parse(path, f, ParseOptions{})
 }
 
 // Parse reads wg-quick(8) text as wg(8) and wg-quick read it, and more: blank values, lines

@@ -23,7 +23,8 @@ func fuzzOptions() ParseOptions {
 		"wg": {Data: []byte("[Interface]\nAddress=10.0.0.1\n[Peer]\nPublicKey=eGvhMxJCQ+C6crFwQmBhUZ28iZqOb35Hc3pryv21NGo=\n[http]\na=b\n"), Mode: 0o600},
 	}
 	env := map[string]string{
-		"A": "10.0.0.1, fd00::1, a.example",
+		"A": "10.0.0.1, fd00::1",
+		"D": "10.0.0.53, a.example",
 		"K": "QCcT4LE4CTnerjgpVNNW8HWchJoLalUnGrigJdqqL2w=",
 		"P": "$` '\"#;\\",
 		"E": "[fe80::1%a#b]:1",
@@ -48,7 +49,7 @@ func FuzzParse(f *testing.F) {
 			f.Add(b)
 		}
 	}
-	f.Add([]byte("WGConfig=wg\n[Interface]\nPrivateKeyFile=k\nAddress=$A\nDNS=$A\n[Peer]\nPublicKey=$K\nEndpoint=$E\n[Socks5]\nPassword=$P\nx=$$y\n"))
+	f.Add([]byte("WGConfig=wg\n[Interface]\nPrivateKeyFile=k\nAddress=$A\nDNS=$D\n[Peer]\nPublicKey=$K\nEndpoint=$E\n[Socks5]\nPassword=$P\nx=$$y\n"))
 	f.Add([]byte("[peer]#a\npublickey=eGvhMxJCQ+C6crFwQmBhUZ28iZqOb35Hc3pryv21NGo=\n#Name=b\n[http]\na=`'\nb=\"\"\"x\"\"\"\nc='\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file, err := Parse("wg0.conf", bytes.NewReader(text), fuzzOptions())

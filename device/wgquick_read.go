@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -31,7 +30,7 @@ var (
 	topKeys = []string{"WGConfig"}
 	// proxySections are wireproxy's.
 	proxySections = []string{
-		"Socks5", "http", "TCPClientTunnel", "TCPServerTunnel", "UDPProxyTunnel", "STDIOTunnel", "Resolve",
+		"Socks5", "http", "TCPClientTunnel", "TCPServerTunnel", "UDPProxyTunnel", "STDIOTunnel", "Resolve", "SNI",
 	}
 	wgSections = []string{"Interface", "Peer"}
 	// amneziaKeys belong to a protocol that no WireGuard peer understands.
@@ -259,6 +258,9 @@ func (t *quickText) readValue(l quickLine, e *entry) bool {
 	if err == nil {
 		err = t.expand(e)
 	}
+	if err == nil && oneLine(e.value) != e.value {
+		err = errors.New("holds control characters: write one line of text")
+	}
 	if err != nil {
 		t.bad(*e, e.value, err.Error())
 	}
@@ -291,14 +293,15 @@ func (t *quickText) expand(e *entry) error {
 	}
 	value, found := t.env(name)
 	value = strings.TrimSpace(value)
+	name = shorten(hideKeys(name))
 	e.env, e.value = "$"+name, value
 	switch {
 	case !found && isSecret(e.key) && !envUpper.MatchString(name): // a password that starts with a dollar
 		return errors.New("names an environment variable that is not set: set it, or write $$ for a plain $")
 	case !found:
-		return fmt.Errorf("is not set in the environment: set %s, or write $$ for a plain $", shorten(name))
-	case !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl):
-		return errors.New("holds control characters in the environment: set it to one line of text")
+		return fmt.Errorf("is not set in the environment: set %s, or write $$ for a plain $", name)
+	case !utf8.ValidString(value):
+		return errors.New("is not UTF-8 text in the environment")
 	}
 	return nil
 }

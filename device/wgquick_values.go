@@ -160,7 +160,7 @@ func (t *quickText) keyFile(e entry) (string, bool) {
 		return "", false
 	}
 	if mode := modeOf(f); tooOpen(mode) {
-		t.warn(e, e.value, fmt.Sprintf("can be read by others, as it has mode %04o: run chmod 600 on it", mode))
+		t.warn(e, e.value, fmt.Sprintf("can be changed or read by others, as it has mode %04o: run chmod 600 on it", mode))
 	}
 	return strings.TrimSpace(string(b)), true
 }

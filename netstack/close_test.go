@@ -165,7 +165,7 @@ func TestLingerZeroResets(t *testing.T) {
 
 // Under traffic, dials, changes of addresses and of the MTU, Close may come at any moment.
 func TestCloseDuringEverything(t *testing.T) {
-	rounds := 30
+	rounds := 10
 	if testing.Short() {
 		rounds = 5
 	}

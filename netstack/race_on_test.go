@@ -3,4 +3,4 @@
 package netstack
 
 // The race detector makes gVisor ten times slower: less data shows as much.
-const bulk, streamBulk = 2 << 20, 128 << 10
+const bulk, streamBulk, halfBulk = 512 << 10, 32 << 10, 128 << 10

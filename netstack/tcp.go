@@ -42,14 +42,15 @@ var (
 // syscall.Errno such as ECONNREFUSED, net.ErrClosed, or ctx's error.
 func (s *Stack) DialTCP(ctx context.Context, local, remote netip.AddrPort) (*TCPConn, error) {
 	local, remote = unmap(local), unmap(remote)
-	c, err := s.dialTCP(ctx, local, remote)
+	c, err := s.dialTCP(ctx, local, remote, func() {})
 	if err != nil {
 		return nil, opError("dial", "tcp", tcpAddr(local), tcpAddr(remote), err)
 	}
 	return c, nil
 }
 
-func (s *Stack) dialTCP(ctx context.Context, local, remote netip.AddrPort) (*TCPConn, error) {
+// dialTCP calls silent every silenceInterval that brings no answer.
+func (s *Stack) dialTCP(ctx context.Context, local, remote netip.AddrPort, silent func()) (*TCPConn, error) {
 	if err := s.checkRemote(remote); err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func (s *Stack) dialTCP(ctx context.Context, local, remote netip.AddrPort) (*TCP
 	if err := s.whileOpen(connect); err != nil {
 		return nil, err
 	}
-	if err := c.finishConnect(ctx); err != nil {
+	if err := c.finishConnect(ctx, silent); err != nil {
 		c.close()
 		return nil, err
 	}
@@ -93,16 +94,26 @@ func (c *socket) startConnect(local, remote netip.AddrPort) error {
 	return nil
 }
 
+// silenceInterval is a bit more than the time after which TCP sends its SYN again, so that
+// one lost packet is not called silence.
+const silenceInterval = 1500 * time.Millisecond
+
 // finishConnect waits for the handshake of TCP. The endpoint is writable when it is over,
 // well or not.
-func (c *socket) finishConnect(ctx context.Context) error {
-	select {
-	case <-c.write.ready:
-		return c.explain(c.ep.LastError())
-	case <-ctx.Done():
-		return contextError(ctx, "no answer: the TCP handshake was not finished in time")
-	case <-c.stack.done:
-		return net.ErrClosed
+func (c *socket) finishConnect(ctx context.Context, silent func()) error {
+	tick := time.NewTicker(silenceInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.write.ready:
+			return c.explain(c.ep.LastError())
+		case <-tick.C:
+			silent()
+		case <-ctx.Done():
+			return contextError(ctx, "no answer: the TCP handshake was not finished in time")
+		case <-c.stack.done:
+			return net.ErrClosed
+		}
 	}
 }
 

@@ -161,13 +161,16 @@ func ipNet(s string) net.IPNet {
 
 func TestWgctrlReadsTheDevice(t *testing.T) {
 	c := newControlled(t)
-	d, err := c.Device(c.name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := d.Peers[0]; time.Since(p.LastHandshakeTime) > time.Minute || p.ReceiveBytes == 0 || p.TransmitBytes == 0 {
-		t.Errorf("handshake %v, %d bytes received, %d sent", p.LastHandshakeTime, p.ReceiveBytes, p.TransmitBytes)
-	}
+	await(t, 5*time.Second, func() error { // Reach returns while wireguard-go still counts
+		d, err := c.Device(c.name)
+		if err != nil {
+			return err
+		}
+		if p := d.Peers[0]; time.Since(p.LastHandshakeTime) > time.Minute || p.ReceiveBytes == 0 || p.TransmitBytes == 0 {
+			return fmt.Errorf("handshake %v, %d bytes received, %d sent", p.LastHandshakeTime, p.ReceiveBytes, p.TransmitBytes)
+		}
+		return nil
+	})
 	got := c.device(t)
 	if got.PrivateKey.PublicKey() != got.PublicKey || got.Peers[0].PresharedKey == (wgtypes.Key{}) {
 		t.Error("the owner does not get the keys")

@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Error is one thing that was asked for and cannot be done. A Load that refuses joins one
+// Error, or one *device.ParseError, for each fault. None of the fields ever holds a secret.
+type Error struct {
+	Source string // where it was asked for: "gateway.yaml:12", "wg0.conf:20"; "" for a flag
+	Field  string // the field or flag: "listen", "BindAddress", "--socks5"
+	Value  string // what was written
+	Reason string // what is wrong: what to do
+	cause  error  // what the system said, for programs
+}
+
+// Unwrap returns what the system said, when the fault is the system's, such as
+// syscall.EADDRINUSE.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Error returns one line: where, field, value, what is wrong and what to do.
+func (e *Error) Error() string {
+	var b strings.Builder
+	for _, part := range []string{e.Source, e.Field} {
+		if part != "" {
+			b.WriteString(part + ": ")
+		}
+	}
+	if e.Value != "" {
+		b.WriteString(strconv.Quote(e.Value) + " ")
+	}
+	return b.String() + e.Reason
+}
+
+// origin is where a value was written, so that an error or a change can name it.
+type origin struct {
+	source string // "gateway.yaml:12", or "" for the command line
+	field  string // "listen", or "--socks5"
+}
+
+func (o origin) refuse(value, reason string) error {
+	return &Error{Source: o.source, Field: o.field, Value: value, Reason: reason}
+}
+
+// String names the origin as the cause of a change.
+func (o origin) String() string {
+	if o.source != "" {
+		return o.source
+	}
+	return o.field
+}
+
+// closest returns the word of known that s is most likely meant to be, or "".
+func closest(s string, known []string) string {
+	best, bound := "", len(s)/3+2
+	for _, word := range known {
+		if len(word) > 3 && strings.HasPrefix(strings.ToLower(s), strings.ToLower(word)) {
+			return word
+		}
+		if d := distance(strings.ToLower(s), strings.ToLower(word)); d < bound {
+			best, bound = word, d
+		}
+	}
+	return best
+}
+
+// distance is the number of letters to insert, delete or change between a and b
+// (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// meant renders closest as the end of a reason: "did you mean x?", or the whole list when
+// nothing is near.
+func meant(s string, known []string) string {
+	if word := closest(s, known); word != "" {
+		return "did you mean " + word + "?"
+	}
+	return "known are " + strings.Join(known, ", ")
+}

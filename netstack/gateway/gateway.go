@@ -1,0 +1,309 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stillwire/stillwire/device"
+	"github.com/stillwire/stillwire/netstack/proxy"
+)
+
+// settle is how long a file may be missing before that is taken to be meant: some editors
+// and tools remove a file before they write it anew.
+const settle = 2 * time.Second
+
+// Options say what a Gateway is.
+type Options struct {
+	Sources Sources
+	// Unwatched leaves files alone until Reload is called.
+	Unwatched bool
+	// Bind is how each tunnel's UDP socket is opened. Its Log is set by the gateway.
+	Bind device.BindOptions
+	// Resolver turns endpoint names into addresses. nil: this machine's.
+	Resolver device.Resolver
+	Log      zerolog.Logger // the zero Logger is silent
+}
+
+// ErrNotRunning is returned by what needs a Gateway that has started and not yet ended.
+var ErrNotRunning = errors.New("the gateway is not running")
+
+// Gateway runs what its sources ask for. Make one with New, run it once with Run.
+type Gateway struct {
+	options Options
+	log     zerolog.Logger
+	orders  chan order
+	up      chan struct{} // closed once all of it runs
+	abort   chan struct{} // closed by Abort
+	aborted sync.Once
+	closing chan struct{} // closed when the loop has ended
+	ran     atomic.Bool
+
+	now      atomic.Pointer[running] // what runs, for readers; nil before and after
+	outcome  outcome
+	buffers  proxy.Buffers // of all flows
+	draining atomic.Bool
+	watched  atomic.Bool
+
+	// Owned by the loop in Run.
+	watch     *watcher
+	reads     *reads          // what the last Load read, obeyed or not
+	departing []departure     // tunnels that are on their way out
+	leaving   sync.WaitGroup  // what stops in the background
+	flows     context.Context // ends when flows must end
+}
+
+// order is what the loop is asked to do between two other things.
+type order func(ctx context.Context)
+
+// New returns a gateway that has not started. It opens nothing.
+func New(o Options) *Gateway {
+	return &Gateway{
+		options: o,
+		log:     o.Log,
+		orders:  make(chan order),
+		up:      make(chan struct{}),
+		abort:   make(chan struct{}),
+		closing: make(chan struct{}),
+	}
+}
+
+// Run loads, starts and serves until ctx ends. Then the gateway drains: it is not ready,
+// takes no new flow, gives old flows the drain time, aborts what is left, and Run returns
+// nil. Run returns an error, with everything closed, when it could not start. It may be
+// called once.
+func (g *Gateway) Run(ctx context.Context) error {
+	if g.ran.Swap(true) {
+		return errors.New("a Gateway can run only once")
+	}
+	flows, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	g.flows = flows
+	if err := g.start(ctx); err != nil {
+		close(g.closing)
+		return err
+	}
+	defer g.stop(cancel)
+	defer close(g.closing)
+	if g.watch != nil {
+		watching, stop := context.WithCancel(ctx)
+		var done sync.WaitGroup
+		done.Go(func() { g.watch.run(watching) })
+		defer done.Wait()
+		defer stop()
+	}
+	close(g.up)
+	g.log.Info().Int("tunnels", len(g.now.Load().tunnels)).Int("services", len(g.now.Load().services)).Msg("gateway is ready")
+	g.loop(ctx)
+	return nil
+}
+
+// Up is closed once every tunnel and listener is up for the first time.
+func (g *Gateway) Up() <-chan struct{} { return g.up }
+
+// Abort ends the drain time of a gateway that is stopping: flows that are left are reset.
+func (g *Gateway) Abort() { g.aborted.Do(func() { close(g.abort) }) }
+
+// start loads and opens everything, or nothing.
+func (g *Gateway) start(ctx context.Context) error {
+	g.reads = newReads()
+	l := load(g.options.Sources, g.reads)
+	if err := errors.Join(l.errs...); err != nil {
+		return err
+	}
+	g.now.Store(newRunning())
+	if _, err := g.apply(ctx, l.spec); err != nil {
+		g.now.Store(nil)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return err
+	}
+	g.outcome.obeyed(g.reads.paths(), time.Now())
+	g.tell(Spec{}, l.spec)
+	if g.options.Unwatched {
+		return nil
+	}
+	w, err := newWatcher(g.log)
+	if err != nil {
+		g.log.Warn().Err(err).Msg("files are not watched: changes need SIGHUP")
+		return nil
+	}
+	g.watch = w
+	g.watched.Store(true)
+	w.watch(g.reads.paths())
+	return nil
+}
+
+// tell logs what is read and not obeyed, or not as some expect, when it is new.
+func (g *Gateway) tell(old, s Spec) {
+	for _, n := range s.Ignored {
+		if !slices.Contains(old.Ignored, n) {
+			g.log.Info().Stringer("line", n).Msg("line is ignored")
+		}
+	}
+	for _, n := range s.Warnings {
+		if !slices.Contains(old.Warnings, n) {
+			g.log.Warn().Stringer("line", n).Msg("line may surprise")
+		}
+	}
+}
+
+// loop does one thing after another until ctx ends.
+func (g *Gateway) loop(ctx context.Context) {
+	var changed <-chan struct{}
+	if g.watch != nil {
+		changed = g.watch.changed
+	}
+	patience := time.NewTimer(0)
+	patience.Stop()
+	defer patience.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case do := <-g.orders:
+			do(ctx)
+		case <-changed:
+			now := g.reads.again()
+			if now.equal(g.reads) {
+				continue
+			}
+			if now.missing() {
+				patience.Reset(settle)
+				continue
+			}
+			patience.Stop()
+			g.reload(ctx)
+		case <-patience.C:
+			if !g.reads.again().equal(g.reads) {
+				g.reload(ctx)
+			}
+		}
+	}
+}
+
+// do has the loop run f, and waits for it.
+func (g *Gateway) do(ctx context.Context, f func(ctx context.Context)) error {
+	done := make(chan struct{})
+	select {
+	case g.orders <- func(ctx context.Context) { defer close(done); f(ctx) }:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.closing:
+		return ErrNotRunning
+	}
+}
+
+// Reload reads all sources again and applies what differs. When they cannot be obeyed
+// nothing changes, and the error says why; it is logged already and shown by Status.
+func (g *Gateway) Reload(ctx context.Context) (changes []Change, err error) {
+	if !g.ran.Load() {
+		return nil, ErrNotRunning
+	}
+	if err := g.do(ctx, func(ctx context.Context) { changes, err = g.reload(ctx) }); err != nil {
+		return nil, err
+	}
+	return changes, err
+}
+
+func (g *Gateway) reload(ctx context.Context) ([]Change, error) {
+	g.reads = newReads()
+	l := load(g.options.Sources, g.reads)
+	g.watchAgain()
+	err := errors.Join(l.errs...)
+	var changes []Change
+	old := g.now.Load().spec
+	if err == nil {
+		changes, err = g.apply(ctx, l.spec)
+	}
+	if err != nil {
+		g.outcome.rejected(err, time.Now())
+		for _, reason := range reasons(err) {
+			g.log.Error().Str("reason", reason).Msg("configuration is rejected: what ran before runs on")
+		}
+		return nil, err
+	}
+	if g.outcome.obeyed(g.reads.paths(), time.Now()) {
+		g.log.Info().Msg("configuration is accepted again")
+	}
+	logChanges(g.log, changes)
+	g.tell(old, l.spec)
+	return changes, nil
+}
+
+// watchAgain watches what the last Load read, and what runs: a file that is named no more
+// by a file that is at fault may be what mends it.
+func (g *Gateway) watchAgain() {
+	if g.watch != nil {
+		g.watch.watch(g.reads.paths())
+	}
+}
+
+// Plan says what Reload would change, and changes nothing. Each of files, an absolute path,
+// is read in the place of the tunnel of its name; with one tunnel and one file the name does
+// not matter. Whether listeners can be opened is not tried.
+func (g *Gateway) Plan(ctx context.Context, files ...string) (p Plan, err error) {
+	if !g.ran.Load() {
+		return Plan{}, ErrNotRunning
+	}
+	failed := g.do(ctx, func(context.Context) { p = g.plan(files) })
+	return p, failed
+}
+
+func (g *Gateway) plan(files []string) Plan {
+	now := g.now.Load()
+	sources := g.options.Sources
+	var err error
+	if sources.instead, err = instead(now.spec, files); err != nil {
+		return Plan{Refused: reasons(err)}
+	}
+	l := load(sources, newReads())
+	if len(l.errs) > 0 {
+		return Plan{Refused: reasons(errors.Join(l.errs...))}
+	}
+	steps := difference(now.spec, l.spec)
+	for _, pair := range steps.keep {
+		changes, err := now.tunnels[pair.have.Name].plan(pair.want)
+		if err != nil {
+			return Plan{Refused: reasons(err)}
+		}
+		steps.changes = append(steps.changes, changes...)
+	}
+	return Plan{Changes: steps.changes}
+}
+
+// instead maps tunnels to the files that stand for theirs in a plan.
+func instead(s Spec, files []string) (map[string]string, error) {
+	if len(files) == 1 && len(s.Tunnels) == 1 {
+		return map[string]string{s.Tunnels[0].Name: files[0]}, nil
+	}
+	m := make(map[string]string)
+	var errs []error
+	for _, path := range files {
+		name := tunnelName(path)
+		if s.tunnel(name) == nil {
+			errs = append(errs, &Error{Source: path, Reason: "has the name of no tunnel that runs: " + meant(name, s.tunnelNames())})
+		}
+		m[name] = path
+	}
+	return m, errors.Join(errs...)
+}
+
+// reasons takes joined errors apart: one line each.
+func reasons(err error) (out []string) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			out = append(out, reasons(e)...)
+		}
+		return out
+	}
+	return []string{err.Error()}
+}

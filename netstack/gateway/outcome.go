@@ -1,0 +1,37 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+)
+
+// outcome remembers what became of the configuration. Any goroutine may use it.
+type outcome struct {
+	mu     sync.Mutex
+	config ConfigStatus
+}
+
+// obeyed notes a Load that took effect, and reports whether it ends a rejection.
+func (o *outcome) obeyed(files []string, at time.Time) (again bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	again = o.config.Rejected != nil
+	o.config = ConfigStatus{Files: files, Applied: at}
+	return again
+}
+
+// rejected notes a Load that did not. Since stays while one rejection follows another.
+func (o *outcome) rejected(err error, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.config.Rejected != nil {
+		at = o.config.Rejected.Since
+	}
+	o.config.Rejected = &Rejection{Since: at, Reasons: reasons(err)}
+}
+
+func (o *outcome) status() ConfigStatus {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.config
+}

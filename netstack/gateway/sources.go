@@ -1,0 +1,269 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stillwire/stillwire/device"
+)
+
+// maxFile is more than any configuration needs and little enough to read into memory.
+const maxFile = 16 << 20
+
+// Sources is where a Spec comes from: what the command line says, and the files that it
+// names. The zero value of each field means that the flag was not given.
+type Sources struct {
+	Files   []string // wg-quick or wireproxy files: each is one tunnel
+	Config  string   // a YAML file, see the package documentation
+	SOCKS5  []string // [TUNNEL/][USER:PASSFILE@]LISTEN
+	HTTP    []string // [TUNNEL/][USER:PASSFILE@]LISTEN
+	Forward []string // [TUNNEL/]tcp|udp/LISTEN=TARGET
+	Publish []string // [TUNNEL/]tcp|udp/[ADDRESS:]PORT=TARGET
+	// Open allows listeners beyond loopback without a credential, from whatever source.
+	Open     bool
+	Admin    string         // LISTEN of /livez, /readyz, /status, /plan; before the YAML file's
+	Drain    *time.Duration // before the YAML file's
+	StateDir string         // before the YAML file's
+	UAPIDir  string         // before the YAML file's
+
+	// LookupEnv reads the variables that wireproxy files may name as $NAME. nil: os.LookupEnv.
+	LookupEnv func(string) (string, bool)
+
+	instead map[string]string // of a plan: tunnel name to the file that stands for its own
+}
+
+// Load reads all files, and checks the whole. It changes and opens nothing. The error joins
+// every fault that was found; each is an *Error or a *device.ParseError and says where it
+// is and what to do.
+func Load(s Sources) (Spec, error) {
+	l := load(s, newReads())
+	if err := errors.Join(l.errs...); err != nil {
+		return Spec{}, err
+	}
+	return l.spec, nil
+}
+
+// load reads everything and reads on after a fault, so that all faults are told at once.
+func load(s Sources, r *reads) *loader {
+	l := &loader{Sources: s, reads: r}
+	if l.LookupEnv == nil {
+		l.LookupEnv = os.LookupEnv
+	}
+	l.spec.Drain = DefaultDrain
+	l.files(s.Files)
+	l.yaml(s.Config)
+	l.flags()
+	l.settings()
+	if len(l.errs) == 0 { // else it would miss what could not be read
+		l.validate()
+	}
+	return l
+}
+
+// loader gathers a Spec and every fault on the way.
+type loader struct {
+	Sources
+	reads *reads
+	spec  Spec
+	errs  []error
+}
+
+func (l *loader) fail(err error) {
+	if err != nil {
+		l.errs = append(l.errs, err)
+	}
+}
+
+// files reads the tunnels that the command line names.
+func (l *loader) files(paths []string) {
+	for _, path := range paths {
+		l.tunnelFile(Tunnel{Source: path}, path)
+	}
+}
+
+// tunnelFile parses one tunnel's file, and the services that a wireproxy file asks for.
+func (l *loader) tunnelFile(t Tunnel, path string) {
+	if t.Name == "" {
+		t.Name = tunnelName(path)
+	}
+	if t.Name == "" {
+		l.fail(&Error{Source: t.Source, Reason: "has a name of which no tunnel name can be made: rename the file, or name the tunnel in a YAML file"})
+		return
+	}
+	if other := l.spec.tunnel(t.Name); other != nil {
+		l.fail(&Error{Source: t.Source, Field: "name", Value: t.Name, Reason: fmt.Sprintf("is the tunnel of %s already: give one of them another name in a YAML file", other.Source)})
+		return
+	}
+	if other, ok := l.instead[t.Name]; ok {
+		path = other
+	}
+	file, err := l.parse(path)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	t.File = file
+	l.spec.Tunnels = append(l.spec.Tunnels, t)
+	l.spec.Ignored = append(l.spec.Ignored, file.Ignored...)
+	l.spec.Warnings = append(l.spec.Warnings, file.Warnings...)
+	l.sections(t.Name, file)
+}
+
+// parse reads a tunnel's file and remembers what was read for it.
+func (l *loader) parse(path string) (*device.File, error) {
+	f, err := l.reads.Open(path)
+	if err != nil {
+		return nil, &Error{Source: path, Reason: "cannot be read: " + reasonOf(err)}
+	}
+	defer f.Close()
+	return device.Parse(path, f, device.ParseOptions{Open: l.reads.Open, LookupEnv: l.LookupEnv})
+}
+
+// tunnelName makes a name of a file's: "/etc/wireguard/wg0.conf" is wg0. Characters that
+// have no place in the name of an interface become dashes.
+func tunnelName(path string) string {
+	base := filepath.Base(path)
+	base = strings.TrimSuffix(base, filepath.Ext(base))
+	name := strings.Map(func(r rune) rune {
+		if !inTunnelName(r) {
+			return '-'
+		}
+		return r
+	}, base)
+	return strings.Trim(name, "-.")
+}
+
+func inTunnelName(r rune) bool {
+	alnum := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+	return alnum || strings.ContainsRune("_=+.-", r)
+}
+
+// settings lets the command line's settings win over the YAML file's.
+func (l *loader) settings() {
+	if l.Admin != "" {
+		at := origin{field: "--admin"}
+		listen, err := parseListen("tcp", "", l.Admin)
+		if err != nil {
+			l.fail(at.refuse(l.Admin, err.Error()))
+		}
+		l.spec.Admin = Admin{Listen: listen, Source: at.String()}
+	}
+	l.spec.Admin.Open = l.spec.Admin.Open || l.Open
+	if l.Drain != nil {
+		l.spec.Drain = *l.Drain
+		if *l.Drain < 0 {
+			l.fail(origin{field: "--drain"}.refuse(l.Drain.String(), "is negative: give a time such as 20s, or 0 to abort flows at once"))
+		}
+	}
+	if l.StateDir != "" {
+		l.spec.StateDir = l.StateDir
+	}
+	if l.UAPIDir != "" {
+		l.spec.UAPIDir = l.UAPIDir
+	}
+}
+
+// reads remembers what the files of one Load held, so that the watcher can tell a change
+// from a touch.
+type reads struct {
+	files map[string]digest // by path as it was asked for
+}
+
+// digest stands for a file's content, or for the reason that it has none.
+type digest struct {
+	sum [sha256.Size]byte
+	err string
+}
+
+func newReads() *reads { return &reads{files: make(map[string]digest)} }
+
+// ReadFile is os.ReadFile with a bound on the size, and with a memory.
+func (r *reads) ReadFile(path string) ([]byte, error) {
+	f, err := r.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(f)
+}
+
+// Open reads the whole file, so that what is remembered is what is parsed.
+func (r *reads) Open(path string) (fs.File, error) {
+	b, info, err := readBounded(path)
+	r.files[path] = digestOf(b, err)
+	if err != nil {
+		return nil, err
+	}
+	return &readFile{bytes.NewReader(b), info}, nil
+}
+
+// readFile is a file that was read.
+type readFile struct {
+	*bytes.Reader
+	info fs.FileInfo
+}
+
+func (f *readFile) Stat() (fs.FileInfo, error) { return f.info, nil }
+func (f *readFile) Close() error               { return nil }
+
+func readBounded(path string) ([]byte, fs.FileInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("more than %d MiB: this is no configuration", maxFile>>20)}
+	}
+	return b, info, err
+}
+
+func digestOf(b []byte, err error) digest {
+	if err != nil {
+		return digest{err: err.Error()}
+	}
+	return digest{sum: sha256.Sum256(b)}
+}
+
+// again reads the same files once more. A pipe can be read only once, so it is taken to be
+// what it was.
+func (r *reads) again() *reads {
+	now := newReads()
+	for path, was := range r.files {
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+			now.files[path] = was
+			continue
+		}
+		_, _ = now.ReadFile(path) // an error is part of the digest
+	}
+	return now
+}
+
+// paths returns the files that were read or looked for, sorted.
+func (r *reads) paths() []string { return slices.Sorted(maps.Keys(r.files)) }
+
+func (r *reads) equal(other *reads) bool { return maps.Equal(r.files, other.files) }
+
+// missing reports whether a file could not be read.
+func (r *reads) missing() bool {
+	for _, d := range r.files {
+		if d.err != "" {
+			return true
+		}
+	}
+	return false
+}

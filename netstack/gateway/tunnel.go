@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stillwire/stillwire/device"
+	"github.com/stillwire/stillwire/netstack"
+)
+
+// tunnel is a Tunnel that runs: a Dialer and a PacketListener for proxies, and a place to
+// listen in. The loop of the gateway changes and closes it; anyone may use the rest.
+type tunnel struct {
+	net *netstack.Net
+
+	mu   sync.Mutex
+	spec Tunnel
+}
+
+// openTunnel opens a tunnel as its file says.
+func (g *Gateway) openTunnel(spec Tunnel, settings Spec) (*tunnel, error) {
+	log := g.log.With().Str("tunnel", spec.Name).Logger()
+	o := netstack.FromFile(spec.File)
+	o.Name = spec.Name
+	o.HostDNS = spec.HostDNS
+	o.Resolver = g.options.Resolver
+	o.StateDir = settings.StateDir
+	o.Log = log
+	o.OnChange = func(changes []device.Change) { logChanges(g.log, fromDevice(spec.Name, changes)) }
+	bind := g.options.Bind
+	bind.Log = log
+	o.Bind = device.NewBind(bind)
+	n, err := netstack.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	if settings.UAPIDir != "" {
+		if err := n.Device().ListenUAPI(settings.UAPIDir); err != nil {
+			n.Close()
+			return nil, err
+		}
+	}
+	return &tunnel{net: n, spec: spec}, nil
+}
+
+func (t *tunnel) now() Tunnel {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.spec
+}
+
+func (t *tunnel) close() { t.net.Close() }
+
+// plan returns what change would do inside the device.
+func (t *tunnel) plan(want Tunnel) ([]Change, error) {
+	changes, err := t.net.Device().Plan(want.File.Config)
+	return fromDevice(want.Name, changes), err
+}
+
+// change makes the tunnel what want says and returns what that changed inside the device.
+// Addresses come before peers that may be reached from them, and a smaller MTU before
+// packets that need it. What is equal is not touched.
+func (t *tunnel) change(ctx context.Context, want Tunnel) ([]Change, error) {
+	have := t.now()
+	if !slices.Equal(t.net.Addresses(), want.File.Addresses) {
+		if err := t.net.SetAddresses(want.File.Addresses); err != nil {
+			return nil, err
+		}
+	}
+	if t.mtu() != mtuOf(want) {
+		if err := t.net.SetMTU(mtuOf(want)); err != nil {
+			return nil, err
+		}
+	}
+	changes, err := t.net.Apply(ctx, want.File.Config)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(have.File.DNS, want.File.DNS) || !slices.Equal(have.File.DNSSearch, want.File.DNSSearch) {
+		t.net.SetDNS(want.File.DNS, want.File.DNSSearch...)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spec = want
+	return fromDevice(want.Name, changes), nil
+}
+
+// mtu is that of the stack now.
+func (t *tunnel) mtu() int {
+	n, err := t.net.Stack().MTU()
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func mtuOf(t Tunnel) int {
+	if t.File.MTU == 0 {
+		return netstack.DefaultMTU
+	}
+	return t.File.MTU
+}
+
+// DialContext reaches a target through the tunnel.
+func (t *tunnel) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return t.net.DialContext(ctx, network, address)
+}
+
+// ListenPacket opens a UDP socket in the tunnel.
+func (t *tunnel) ListenPacket(_ context.Context, network, address string) (net.PacketConn, error) {
+	return t.net.ListenPacket(network, address)
+}
+
+// listen opens a publish. It says "of the tunnel" in the words of netstack.
+func (t *tunnel) listen(l Listen) (net.Listener, error) {
+	ln, err := t.net.ListenTCPAddrPort(inside(l.Addr))
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen in the tunnel: %w", err)
+	}
+	return ln, nil
+}
+
+func (t *tunnel) listenPacket(l Listen) (net.PacketConn, error) {
+	pc, err := t.net.ListenUDPAddrPort(inside(l.Addr))
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen in the tunnel: %w", err)
+	}
+	return pc, nil
+}
+
+// inside is a publish's address as netstack takes it.
+func inside(a netip.AddrPort) netip.AddrPort {
+	if !a.Addr().IsValid() {
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), a.Port()) // both families
+	}
+	return a
+}
+
+// status asks the device, which is too much for anything but a request.
+func (t *tunnel) status(now time.Time) TunnelStatus {
+	spec := t.now()
+	s := TunnelStatus{
+		Name:      spec.Name,
+		File:      spec.File.Path,
+		Addresses: t.net.Addresses(),
+		DNS:       spec.File.DNS,
+		MTU:       t.mtu(),
+		Drops:     byName(t.net.Stack().Stats().Drops),
+	}
+	state, err := t.net.State()
+	if err != nil {
+		s.Down = err.Error()
+		return s
+	}
+	s.Up, s.PublicKey, s.ListenPort = true, state.PublicKey, state.ListenPort
+	for _, p := range state.Peers {
+		s.Peers = append(s.Peers, peerStatus(p, now))
+	}
+	return s
+}
+
+// logChanges logs a line for each.
+func logChanges(log zerolog.Logger, changes []Change) {
+	for _, c := range changes {
+		log.Info().Str("what", c.What).Str("field", c.Field).Str("old", c.Old).Str("new", c.New).Str("cause", c.Cause).Msg("changed")
+	}
+}

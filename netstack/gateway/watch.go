@@ -1,0 +1,189 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/rs/zerolog"
+)
+
+// quiet is how long files must rest before they are looked at: editors and the kubelet make
+// several steps of one change.
+const quiet = 200 * time.Millisecond
+
+// maxLinks bounds the symbolic links that are followed on the way to one file, as the
+// kernel does.
+const maxLinks = 40
+
+// watcher says when files may have changed. It watches the folders that the files are in
+// and not the files themselves, for editors put a new file in the place of the old one, and
+// a mounted ConfigMap changes by the swap of a link, ..data, that all its files go through:
+//
+//	/etc/gateway/wg0.conf -> ..data/wg0.conf
+//	/etc/gateway/..data   -> ..2026_01_02/        the link that is swapped
+//	/etc/gateway/..2026_01_02/wg0.conf
+type watcher struct {
+	log     zerolog.Logger
+	fs      *fsnotify.Watcher
+	paths   chan []string // what to watch from now on
+	changed chan struct{} // size 1: look again
+
+	files  []string        // owned by run, as are those below
+	trail  map[string]bool // each path that is passed on the way to a file
+	folder map[string]bool // what fs watches
+}
+
+func newWatcher(log zerolog.Logger) (*watcher, error) {
+	fs, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	return &watcher{
+		log:     log,
+		fs:      fs,
+		paths:   make(chan []string, 1),
+		changed: make(chan struct{}, 1),
+		folder:  make(map[string]bool),
+	}, nil
+}
+
+// watch sets the files. It never blocks; the last call counts.
+func (w *watcher) watch(paths []string) {
+	for {
+		select {
+		case w.paths <- paths:
+			return
+		case <-w.paths:
+		}
+	}
+}
+
+// run owns the watch until ctx ends.
+func (w *watcher) run(ctx context.Context) {
+	defer w.fs.Close()
+	rest := time.NewTimer(quiet)
+	defer rest.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case w.files = <-w.paths:
+			w.arm()
+			rest.Reset(quiet) // what changed between reading and watching
+		case event := <-w.fs.Events:
+			if w.trail[event.Name] {
+				rest.Reset(quiet)
+			}
+		case err := <-w.fs.Errors:
+			w.failed(err)
+			rest.Reset(quiet)
+		case <-rest.C:
+			w.arm() // links lead elsewhere now, folders came and went
+			select {
+			case w.changed <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (w *watcher) failed(err error) {
+	if !errors.Is(err, fsnotify.ErrEventOverflow) {
+		w.log.Warn().Err(err).Msg("a folder is not watched: changes of its files need SIGHUP")
+	}
+}
+
+// arm makes fs watch the folders that matter now.
+func (w *watcher) arm() {
+	w.trail = make(map[string]bool)
+	want := make(map[string]bool)
+	for _, path := range w.files {
+		w.follow(path, want)
+	}
+	for dir := range w.folder {
+		if !want[dir] || !w.watches(dir) {
+			_ = w.fs.Remove(dir) // it is gone, or of no interest
+			delete(w.folder, dir)
+		}
+	}
+	for dir := range want {
+		if w.folder[dir] {
+			continue
+		}
+		if err := w.fs.Add(dir); err != nil {
+			w.failed(err)
+			continue
+		}
+		w.folder[dir] = true
+	}
+}
+
+// watches reports whether fs still holds the folder: it lets go of one that is removed or
+// renamed.
+func (w *watcher) watches(dir string) bool {
+	for _, held := range w.fs.WatchList() {
+		if held == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// follow walks to a file, component by component as the kernel does, and notes each path on
+// the way in the trail and each folder whose entries decide where it leads.
+func (w *watcher) follow(path string, folders map[string]bool) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return
+	}
+	at, rest, links := "/", path, 0
+	for rest != "" {
+		var name string
+		name, rest, _ = strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+		if name == "" {
+			continue
+		}
+		next := filepath.Join(at, name)
+		w.trail[next] = true
+		info, err := os.Lstat(next)
+		switch {
+		case err != nil:
+			w.missing(next, rest)
+			folders[at] = true
+			return
+		case info.Mode()&os.ModeSymlink != 0 && links < maxLinks:
+			links++
+			folders[at] = true
+			at, rest = w.jump(at, next, rest)
+		case rest == "":
+			folders[at] = true
+		default:
+			at = next
+		}
+	}
+}
+
+// jump goes where a link leads and takes the rest of the path along.
+func (w *watcher) jump(at, link, rest string) (newAt, newRest string) {
+	to, err := os.Readlink(link)
+	if err != nil {
+		return at, ""
+	}
+	if filepath.IsAbs(to) {
+		at = "/"
+	}
+	return at, strings.TrimSuffix(to+"/"+rest, "/")
+}
+
+// missing notes the paths that the file would have if it came back.
+func (w *watcher) missing(next, rest string) {
+	for name := range strings.SplitSeq(rest, "/") {
+		next = filepath.Join(next, name)
+		w.trail[next] = true
+	}
+}

@@ -231,7 +231,9 @@ func (t *turn) hurries() {
 			continue
 		}
 		delete(t.model.hurry, p)
-		t.tryNext(p, "no handshake there yet")
+		if !t.tracker.get(p.wg).alive(t.now) {
+			t.tryNext(p, "no handshake there yet")
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 type demoCommand struct {
 	Naive   bool          `help:"Apply the whole configuration at each change, as many agents do, to compare."`
-	Changes int           `default:"10000" placeholder:"N" help:"Live changes to make (10000)."`
+	Changes int           `placeholder:"N" help:"Live changes to make (10000; 300 with --naive)."`
 	Pace    time.Duration `default:"2ms" placeholder:"TIME" help:"Time between two steps (2ms)."`
 	Seed    uint64        `placeholder:"N" help:"Repeat the choices of an earlier run (0: new ones)."`
 }

@@ -12,7 +12,7 @@ import (
 
 // Options of a Run. The zero value is the demo as it is meant.
 type Options struct {
-	Changes int           // live changes to make. 0: 10,000
+	Changes int           // live changes to make. 0: 10,000, naive 300: each takes long there
 	Pace    time.Duration // between two steps. 0: 2 ms
 	Seed    uint64        // of chance. 0: a new one
 	Naive   bool          // apply the whole configuration at each change
@@ -42,9 +42,17 @@ func (r Result) String() string {
 // REKEY_AFTER_TIME).
 const sessionAge = 120 * time.Second
 
+// settling is how long traffic flows before the first change: a control, and time for the
+// first sessions to be done with. wireguard-go may start a retry timer after the answer has
+// come, and then shakes hands once more after five seconds.
+const settling = 6 * time.Second
+
 // Run runs the demo. An error means that it could not be run, or that a configuration was
 // wrongly taken or refused; what became of the traffic is in the Result.
 func Run(ctx context.Context, o Options) (Result, error) {
+	if o.Changes == 0 && o.Naive {
+		o.Changes = 300
+	}
 	if o.Changes == 0 {
 		o.Changes = 10_000
 	}
@@ -66,19 +74,26 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	c := &changer{world: w, rand: rand.New(rand.NewPCG(o.Seed, 0)), whole: o.Naive, kinds: make(map[string]int)}
-	r, err := measure(ctx, o, f, c)
-	return r, err
+	return measure(ctx, o, f, c)
 }
 
 // measure makes the changes while the traffic flows, and counts.
 func measure(ctx context.Context, o Options, f *flows, c *changer) (Result, error) {
+	begun := time.Now()
+	settled := time.NewTimer(settling)
+	defer settled.Stop()
+	select {
+	case <-settled.C:
+	case <-ctx.Done():
+	}
+	progress(o, f, c, time.Since(begun))
 	before, err := c.handshakes()
 	if err != nil {
 		f.close()
 		return Result{}, err
 	}
 	start := time.Now()
-	err = change(ctx, o, f, c)
+	err = change(ctx, o, f, c, begun)
 	f.end()
 	after, herr := c.handshakes()
 	if err == nil {
@@ -94,18 +109,17 @@ func measure(ctx context.Context, o Options, f *flows, c *changer) (Result, erro
 	return r, err
 }
 
-func change(ctx context.Context, o Options, f *flows, c *changer) error {
+func change(ctx context.Context, o Options, f *flows, c *changer, begun time.Time) error {
 	pace := time.NewTicker(o.Pace)
 	defer pace.Stop()
 	show := time.NewTicker(time.Second)
 	defer show.Stop()
-	start := time.Now()
 	for c.changed < o.Changes {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-show.C:
-			progress(o, f, c, time.Since(start))
+			progress(o, f, c, time.Since(begun))
 		case <-pace.C:
 			if err := c.step(ctx); err != nil {
 				return err
@@ -122,7 +136,8 @@ func intro(o Options) {
 	}
 	fmt.Fprintf(o.Out, `Three nodes in this process, real WireGuard between them over UDP on loopback; c is behind a NAT.
 Each pair exchanges 500 numbered datagrams a second and two TCP streams while the devices that carry
-them are changed %d times: %s. Seed %d.
+them are changed %d times: %s. The first
+6 s are a control, without a change. Seed %d.
 `, o.Changes, how, o.Seed)
 }
 

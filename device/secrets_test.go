@@ -110,14 +110,14 @@ func (e boxError[T]) Error() string {
 func boxed[T any](v T) []any {
 	b := box[T]{v, &v, []T{v}, map[string]T{"k": v}, v, struct{ inner *box[T] }{}, v}
 	b.nested.inner = &box[T]{value: v, Open: v}
-	return []any{v, &v, []T{v}, map[string]T{"k": v}, [1]T{v}, b, &b, []any{v}, boxError[T]{b}}
+	return []any{v, &v, []T{v}, map[string]T{"k": v}, [1]T{v}, b, boxError[T]{b}}
 }
 
 // printed shows a value in all the ways there are. It maps each text to one way to get it.
 func printed(v any) map[string]string {
 	out := make(map[string]string)
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	for _, verb := range letters {
+	const verbs = "abcdefghijklmnopqrstuvwxyzEFGOTUXZ" // known ones and others
+	for _, verb := range verbs {
 		for _, flags := range []string{"", "+", "#", "0"} {
 			format := "%" + flags + string(verb)
 			out[fmt.Sprintf(format, v)] = format

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/stillwire/stillwire/netstack/gateway"
 )
 
 // TestMain lets the test binary be the program: a script that runs stillwire runs main.
@@ -19,7 +24,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "ready": ready},
 	})
 }
 
@@ -38,5 +43,29 @@ func exits(ts *testscript.TestScript, negated bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("%v ends with code %d, want %d", args[1:], got, want)
+	}
+}
+
+// ready waits until a gateway answers and is ready: ready ADMIN.
+func ready(ts *testscript.TestScript, negated bool, args []string) {
+	if negated || len(args) != 1 {
+		ts.Fatalf("usage: ready ADMIN")
+	}
+	client, err := gateway.NewClient("unix:" + ts.MkAbs(strings.TrimPrefix(args[0], "unix:")))
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		status, err := client.Status(ctx)
+		if err == nil && status.Ready {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			ts.Fatalf("the gateway at %s is not ready: %v, %v", args[0], status.NotReady, err)
+		}
 	}
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stillwire/stillwire/device"
+	"github.com/stillwire/stillwire/netstack/gateway"
+)
+
+// sourceFlags name all that a gateway is made of. A gateway is run with them, and checked.
+type sourceFlags struct {
+	Files    []string       `arg:"" optional:"" name:"file" help:"wg-quick or wireproxy files, each one a tunnel."`
+	Config   string         `placeholder:"FILE" help:"YAML file with tunnels, services and settings."`
+	SOCKS5   []string       `name:"socks5" placeholder:"LISTEN" help:"SOCKS5 proxy into the tunnel, such as 127.0.0.1:1080 or user:passfile@0.0.0.0:1080."`
+	HTTP     []string       `name:"http" placeholder:"LISTEN" help:"HTTP proxy into the tunnel, such as 127.0.0.1:8080."`
+	Forward  []string       `placeholder:"NET/LISTEN=TARGET" help:"Port here to a target behind the tunnel, such as tcp/127.0.0.1:5432=10.0.0.5:5432."`
+	Publish  []string       `placeholder:"NET/PORT=TARGET" help:"Port inside the tunnel to a target here, such as tcp/8080=127.0.0.1:80."`
+	Open     bool           `help:"Allow listeners that other machines can reach without a credential."`
+	Admin    string         `placeholder:"LISTEN" help:"Serve /livez, /readyz, /status and /plan, such as unix:/run/stillwire.sock."`
+	Drain    *time.Duration `placeholder:"TIME" help:"Time that open flows are given when the gateway stops (20s)."`
+	StateDir string         `placeholder:"DIR" help:"Keep learnt endpoints in this folder over a restart."`
+	UAPI     string         `name:"uapi" placeholder:"DIR" help:"Socket of each tunnel for wg(8), such as /var/run/wireguard."`
+}
+
+func (f *sourceFlags) sources() gateway.Sources {
+	return gateway.Sources{
+		Files: f.Files, Config: f.Config,
+		SOCKS5: f.SOCKS5, HTTP: f.HTTP, Forward: f.Forward, Publish: f.Publish,
+		Open: f.Open, Admin: f.Admin, Drain: f.Drain, StateDir: f.StateDir, UAPIDir: f.UAPI,
+	}
+}
+
+type gatewayCommand struct {
+	sourceFlags
+	NoGSO bool `name:"no-gso" help:"Send UDP packets one by one (no segmentation offload)."`
+	NoGRO bool `name:"no-gro" help:"Receive UDP packets one by one (no receive offload)."`
+	logFlags
+}
+
+func (gatewayCommand) Help() string {
+	return `Needs no root, no capability and no file that can be written to. LISTEN is ADDRESS:PORT, PORT on loopback, or unix:PATH; with several tunnels, TUNNEL/ stands before it.
+
+SIGHUP, and a changed file, reload the configuration: only what differs is touched, and a wrong one changes nothing. SIGTERM and SIGINT let open flows end; a second one ends them at once.`
+}
+
+func (c *gatewayCommand) Run(p *program) error {
+	log := c.logger(p.stderr)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+
+	err := steer(gateway.New(gateway.Options{
+		Sources: c.sources(),
+		Bind:    device.BindOptions{NoGSO: c.NoGSO, NoGRO: c.NoGRO},
+		Log:     log,
+	}), signals, log)
+	switch {
+	case err == nil:
+		return nil
+	case c.console(p.stderr):
+		return wrongInput(err)
+	}
+	for reason := range strings.SplitSeq(err.Error(), "\n") {
+		log.Error().Str("reason", reason).Msg("gateway could not start")
+	}
+	return reported{codeOf(wrongInput(err))}
+}
+
+// steered is what signals steer: a *gateway.Gateway.
+type steered interface {
+	Run(ctx context.Context) error
+	Reload(ctx context.Context) ([]gateway.Change, error)
+	Abort()
+}
+
+// steer runs a gateway until it ends: SIGHUP reloads it, the first of the other signals
+// drains it, the second aborts what is left, and the third has its default effect.
+func steer(g steered, signals chan os.Signal, log zerolog.Logger) error {
+	ctx, drain := context.WithCancel(context.Background())
+	defer drain()
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	ended := make(chan error, 1)
+	tasks.Go(func() { ended <- g.Run(ctx) })
+
+	stops := 0
+	for {
+		select {
+		case err := <-ended:
+			if stops > 0 && errors.Is(err, context.Canceled) {
+				return nil // stopped before it was up
+			}
+			return err
+		case s := <-signals:
+			if s == syscall.SIGHUP {
+				// The gateway logs what came of it.
+				tasks.Go(func() { _, _ = g.Reload(ctx) })
+				continue
+			}
+			stops++
+			if stops == 1 {
+				log.Info().Stringer("signal", s).Msg("signal received: a second one ends open flows at once")
+				drain()
+				continue
+			}
+			log.Info().Stringer("signal", s).Msg("second signal received: open flows are aborted")
+			signal.Stop(signals)
+			g.Abort()
+		}
+	}
+}
+
+// wrongInput tells what the operator must correct from what may go well the next time: a
+// fault in a file or flag ends with code 2, a refusal of the system with code 1.
+func wrongInput(err error) error {
+	var (
+		refused *gateway.Error
+		parse   *device.ParseError
+		config  *device.ConfigError
+		system  syscall.Errno
+	)
+	input := errors.As(err, &refused) || errors.As(err, &parse) || errors.As(err, &config)
+	if input && !errors.As(err, &system) {
+		return &wrong{err}
+	}
+	return err
+}
+
+type checkCommand struct {
+	sourceFlags
+}
+
+func (checkCommand) Help() string {
+	return "Takes the files and flags of stillwire gateway, and opens nothing. Ends with code 2 when a gateway would refuse to start with them."
+}
+
+func (c *checkCommand) Run(p *program) error {
+	text, err := gateway.Check(c.sources())
+	if _, failed := fmt.Fprint(p.stdout, text); failed != nil {
+		return fmt.Errorf("write to stdout: %w", failed)
+	}
+	if err != nil {
+		return &wrong{err}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/stillwire/stillwire/netstack/gateway"
+)
+
+// answerTime is how long a running gateway is given to answer.
+const answerTime = 30 * time.Second
+
+type planCommand struct {
+	Files  []string `arg:"" optional:"" name:"file" help:"Files to take in the place of the running tunnels of the same names."`
+	Admin  string   `required:"" placeholder:"LISTEN" help:"Admin socket of the running gateway, such as unix:/run/stillwire.sock."`
+	Output string   `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Format: text or json."`
+}
+
+func (planCommand) Help() string {
+	return "Without files: what the gateway would change if it read its own again. Changes nothing. Ends with code 0 when nothing would change, 3 when something would, 2 when it would be refused."
+}
+
+func (c *planCommand) Run(p *program) error {
+	client, err := gateway.NewClient(c.Admin)
+	if err != nil {
+		return &wrong{err}
+	}
+	files, err := absolute(c.Files)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	plan, err := client.Plan(ctx, files...)
+	if err != nil {
+		return err
+	}
+	return c.show(p, plan)
+}
+
+// show prints a plan and returns what it means as an exit code.
+func (c *planCommand) show(p *program, plan gateway.Plan) error {
+	if c.Output == "json" {
+		b, err := json.MarshalIndent(plan, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := p.println(string(b)); err != nil {
+			return err
+		}
+	} else if len(plan.Refused) == 0 {
+		if err := p.println(strings.TrimSuffix(plan.String(), "\n")); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(plan.Refused) > 0:
+		return &wrong{errors.New(strings.Join(plan.Refused, "\n"))}
+	case len(plan.Changes) > 0:
+		return reported{exitChanges}
+	}
+	return nil
+}
+
+// absolute makes paths that mean the same to the gateway, whose folder is another.
+func absolute(paths []string) ([]string, error) {
+	out := make([]string, len(paths))
+	for i, path := range paths {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return nil, fmt.Errorf("find %s: %w", path, err)
+		}
+		out[i] = abs
+	}
+	return out, nil
+}

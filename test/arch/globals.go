@@ -74,7 +74,7 @@ func constantLike(value ast.Expr) bool {
 	case *ast.CompositeLit:
 		return constantType(v.Type)
 	case *ast.CallExpr:
-		return slices.Contains([]string{
+		return called(v.Fun) == "append" && constantLike(v.Args[0]) || slices.Contains([]string{
 			"errors.New", "fmt.Errorf", "regexp.MustCompile", "strings.NewReplacer", "template.Must",
 			"netip.MustParseAddr", "netip.MustParsePrefix", "netip.MustParseAddrPort",
 			"netip.AddrFrom4", "netip.AddrFrom16", "netip.PrefixFrom", "netip.AddrPortFrom",

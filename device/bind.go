@@ -242,8 +242,8 @@ func (b *Bind) SetGSO(on bool) {
 	b.each(func(s udpSocket) { s.setGSO(on) })
 }
 
-// SetGRO turns UDP receive offload on or off. It takes effect when the socket is empty, or
-// after some hundred reads, so that nothing that waits in it is lost.
+// SetGRO turns UDP receive offload on or off. It goes off at the first
+// moment the socket is empty, so that nothing that waits in it is lost.
 func (b *Bind) SetGRO(on bool) {
 	b.noGRO.Store(!on)
 	b.each(func(s udpSocket) { s.setGRO(on) })

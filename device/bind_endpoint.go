@@ -139,8 +139,8 @@ func (k *sourceKey) endpoint() *udpEndpoint {
 		remote = remote.WithZone(zoneName(k.scope))
 	}
 	ep := &udpEndpoint{dst: netip.AddrPortFrom(remote, uint16(k.port)), ifindex: k.ifindex}
-	if k.local != [16]byte{} {
-		ep.src = netip.AddrFrom16(k.local).Unmap()
+	if local := netip.AddrFrom16(k.local).Unmap(); !local.IsUnspecified() && !local.IsMulticast() {
+		ep.src = local
 	}
 	if err := ep.wire.encode(ep.dst, ep.src, k.ifindex); err != nil {
 		ep.src = netip.Addr{} // the interface went away under the datagram

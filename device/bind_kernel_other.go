@@ -12,10 +12,10 @@ import (
 // bindBatch is how many datagrams one call moves.
 const bindBatch = 1
 
-// kernel is what a Bind asks of the system.
-type kernel struct{}
+// kernel is what a Bind asks of the system. Tests put faults in.
+type kernel struct{ listenUDP listenFunc }
 
-func systemKernel() kernel { return kernel{} }
+func systemKernel() kernel { return kernel{listenUDP: listenUDP} }
 
 func (kernel) listen(l *bindLine, at netip.AddrPort) (udpSocket, error) { return newPlainSocket(l, at) }
 

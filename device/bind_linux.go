@@ -19,11 +19,14 @@ const bindBatch = conn.IdealBatchSize
 
 // kernel is what a Bind asks of the system. Tests put faults in.
 type kernel struct {
-	recvmmsg func(fd uintptr, msgs []unix.Mmsghdr) (int, unix.Errno)
-	sendmmsg func(fd uintptr, msgs []unix.Mmsghdr) (int, unix.Errno)
+	listenUDP listenFunc
+	recvmmsg  func(fd uintptr, msgs []unix.Mmsghdr) (int, unix.Errno)
+	sendmmsg  func(fd uintptr, msgs []unix.Mmsghdr) (int, unix.Errno)
 }
 
-func systemKernel() kernel { return kernel{recvmmsg: recvmmsg, sendmmsg: sendmmsg} }
+func systemKernel() kernel {
+	return kernel{listenUDP: listenUDP, recvmmsg: recvmmsg, sendmmsg: sendmmsg}
+}
 
 func recvmmsg(fd uintptr, msgs []unix.Mmsghdr) (int, unix.Errno) {
 	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(unsafe.SliceData(msgs))), uintptr(len(msgs)), unix.MSG_DONTWAIT, 0, 0)
@@ -76,7 +79,7 @@ var errNoBatches = errors.New("the system has no recvmmsg and sendmmsg")
 func newFastSocket(l *bindLine, at netip.AddrPort) (*fastSocket, error) {
 	s := &fastSocket{line: l, kernel: l.bind.kernel, is6: l.network == "udp6"}
 	s.outboxes.New = func() any { return newOutbox(s) }
-	c, err := listenUDP(l.network, at, func(_, _ string, raw syscall.RawConn) error {
+	c, err := s.kernel.listenUDP(l.network, at, func(_, _ string, raw syscall.RawConn) error {
 		var probed error
 		return errors.Join(raw.Control(func(fd uintptr) { probed = s.setUp(fd) }), probed)
 	})
@@ -112,7 +115,7 @@ func (s *fastSocket) setUp(fd uintptr) error {
 	s.hasGSO = err == nil
 	s.setGSO(!b.noGSO.Load())
 	s.wantGRO.Store(!b.noGRO.Load())
-	s.in.gro = s.applyGRO(fd)
+	s.in.gro = s.wantGRO.Load() && s.enableGRO(fd)
 	return nil
 }
 
@@ -126,23 +129,26 @@ func setBuffer(fd, force, option, size int) {
 	}
 }
 
-// applyGRO does what wantGRO says and returns what became of it. A kernel before 5.12 cannot
-// tell whether it is on, and has faults in it: there it is off.
-func (s *fastSocket) applyGRO(fd uintptr) bool {
-	want := s.wantGRO.Load()
-	value := 0
-	if want {
-		value = 1
+// enableGRO reports whether GRO is on now. A kernel before 5.12 cannot tell, and has faults
+// in it: there it stays off.
+func (s *fastSocket) enableGRO(fd uintptr) bool {
+	err := unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, 1)
+	if err == nil {
+		var on int
+		on, err = unix.GetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_GRO)
+		if err == nil && on == 1 {
+			s.hasGRO.Store(true)
+			return true
+		}
 	}
-	err := unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, value)
-	got, errGet := unix.GetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_GRO)
-	if want && (err != nil || errGet != nil || got != 1) {
-		_ = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, 0)
-		s.wantGRO.Store(false)
-		want = false
-	}
-	s.hasGRO.Store(want)
-	return want
+	s.disableGRO(fd)
+	s.wantGRO.Store(false)
+	return false
+}
+
+func (s *fastSocket) disableGRO(fd uintptr) {
+	_ = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, 0) // where it cannot be set it is off
+	s.hasGRO.Store(false)
 }
 
 func (s *fastSocket) setGSO(on bool) { s.gso.Store(on && s.hasGSO) }

@@ -20,8 +20,11 @@ type plainSocket struct {
 	zidx uint32
 }
 
-func listenUDP(network string, at netip.AddrPort, control func(network, address string, c syscall.RawConn) error) (*net.UDPConn, error) {
-	lc := net.ListenConfig{Control: control}
+// listenFunc opens a socket, and calls setUp before it has its port.
+type listenFunc func(network string, at netip.AddrPort, setUp func(network, address string, c syscall.RawConn) error) (*net.UDPConn, error)
+
+func listenUDP(network string, at netip.AddrPort, setUp func(network, address string, c syscall.RawConn) error) (*net.UDPConn, error) {
+	lc := net.ListenConfig{Control: setUp}
 	c, err := lc.ListenPacket(context.Background(), network, at.String())
 	if err != nil {
 		var op *net.OpError
@@ -34,7 +37,7 @@ func listenUDP(network string, at netip.AddrPort, control func(network, address 
 }
 
 func newPlainSocket(l *bindLine, at netip.AddrPort) (*plainSocket, error) {
-	c, err := listenUDP(l.network, at, nil)
+	c, err := l.bind.kernel.listenUDP(l.network, at, nil)
 	if err != nil {
 		return nil, err
 	}

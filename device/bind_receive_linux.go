@@ -28,7 +28,6 @@ type inbox struct {
 
 	gro    bool // the socket has it on
 	gather bool // the last read was into private
-	waited int  // reads since GRO was to be switched
 	armed  int  // messages asked for
 	n      int  // messages read
 	errno  unix.Errno
@@ -110,37 +109,53 @@ func (in *inbox) buffer(i int, packets [][]byte) []byte {
 
 // tryRead reads what is there; false makes the poller wait for more.
 func (in *inbox) tryRead(fd uintptr) bool {
+	if in.switched(fd) {
+		return true // without a message: arm again
+	}
 	for {
 		in.n, in.errno = in.sock.kernel.recvmmsg(fd, in.msgs[:in.armed])
-		switch {
-		case in.errno == unix.EINTR:
-			continue
-		case in.errno == unix.EAGAIN:
-			in.n, in.errno = 0, 0
-			return in.switchGRO(fd, true) // and arm again
-		case in.errno != 0:
-			in.n = 0
+		if in.errno == 0 {
 			return true
 		}
-		in.switchGRO(fd, false)
-		return true
+		in.n = 0
+		if in.errno != unix.EINTR {
+			break
+		}
 	}
+	if in.errno == unix.EAGAIN {
+		in.errno = 0
+		return false
+	}
+	return true
 }
 
-// groPatience is how many reads a switch of GRO waits for the socket to be empty. Joined
-// datagrams that wait in it when GRO goes off could not be told apart any more.
-const groPatience = 256
+// switched does what setGRO asked for, and reports whether it did.
+//
+// Joined datagrams that wait in the socket when GRO goes off could not be told apart any
+// more. So it goes off for good only once the socket is seen empty while it is off: what
+// comes later comes one by one.
+func (in *inbox) switched(fd uintptr) bool {
+	want := in.sock.wantGRO.Load()
+	if want == in.gro {
+		return false
+	}
+	if want {
+		in.gro = in.sock.enableGRO(fd)
+		return true
+	}
+	in.sock.disableGRO(fd)
+	if isEmpty(fd) {
+		in.gro = false
+		return true
+	}
+	in.gro = in.sock.enableGRO(fd)
+	return !in.gro
+}
 
-func (in *inbox) switchGRO(fd uintptr, empty bool) bool {
-	if in.sock.wantGRO.Load() == in.gro {
-		in.waited = 0
-		return false
-	}
-	if in.waited++; !empty && in.waited < groPatience {
-		return false
-	}
-	in.gro = in.sock.applyGRO(fd)
-	return true
+// isEmpty reports whether no message waits.
+func isEmpty(fd uintptr) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return n == 0 && err == nil
 }
 
 // take gives out the datagrams that were read in place.

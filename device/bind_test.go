@@ -382,6 +382,69 @@ func TestBindSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestBindMakesDoWithWhatTheSystemHas(t *testing.T) {
+	missing := func(network string) func(string, int) error {
+		return func(n string, _ int) error {
+			if n == network {
+				return syscall.EAFNOSUPPORT
+			}
+			return nil
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		fault  func(network string, call int) error // of the call-th socket
+		v4, v6 bool
+		err    error
+	}{
+		{"no IPv6", missing("udp6"), true, false, nil},
+		{"no IPv4", missing("udp4"), false, true, nil},
+		{"nothing", func(string, int) error { return syscall.EAFNOSUPPORT }, false, false, syscall.EAFNOSUPPORT},
+		{"port free in IPv4 alone, at first", func(n string, call int) error {
+			if n == "udp6" && call < 10 {
+				return syscall.EADDRINUSE
+			}
+			return nil
+		}, true, true, nil},
+		{"no descriptors for the second", func(_ string, call int) error {
+			if call == 1 {
+				return syscall.EMFILE
+			}
+			return nil
+		}, false, false, syscall.EMFILE},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := NewBind(BindOptions{})
+			call := -1
+			b.kernel.listenUDP = func(network string, at netip.AddrPort, setUp func(string, string, syscall.RawConn) error) (*net.UDPConn, error) {
+				call++
+				if err := tc.fault(network, call); err != nil {
+					return nil, err
+				}
+				return listenUDP(network, at, setUp)
+			}
+			fns, port, err := b.Open(0)
+			if !errors.Is(err, tc.err) {
+				t.Fatalf("got %v, want %v", err, tc.err)
+			}
+			s := b.Stats()
+			if got := len(fns); s.IPv4.Addr.IsValid() != tc.v4 || s.IPv6.Addr.IsValid() != tc.v6 || (got > 0) != (port != 0) {
+				t.Errorf("IPv4 at %s, IPv6 at %s, %d receive functions, port %d", s.IPv4.Addr, s.IPv6.Addr, got, port)
+			}
+			b.Rebind()
+			b.SetGSO(true)
+			b.SetGRO(true)
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, _, err := b.Open(port); port != 0 && err != nil {
+				t.Errorf("open again: %v", err)
+			}
+			b.Close()
+		})
+	}
+}
+
 func TestBindEndpointText(t *testing.T) {
 	b := NewBind(BindOptions{})
 	for in, want := range map[string]string{

@@ -26,16 +26,19 @@ type nat struct {
 // newNAT makes a NAT before a client that will speak first, towards the given remotes.
 func newNAT(remotes ...netip.AddrPort) (*nat, error) {
 	n := &nat{remotes: remotes}
-	if err := n.roam(); err != nil {
-		return nil, err
-	}
-	for i := range remotes {
+	for range remotes {
 		c, err := listenLoopback()
 		if err != nil {
 			n.close()
 			return nil, err
 		}
 		n.inside = append(n.inside, c)
+	}
+	if err := n.roam(); err != nil {
+		n.close()
+		return nil, err
+	}
+	for i, c := range n.inside {
 		n.running.Go(func() { n.outward(c, i) })
 	}
 	return n, nil

@@ -22,9 +22,9 @@ func TestDevicesHandshakeThroughNAT(t *testing.T) {
 			client.peer(t, server, "192.0.2.1:51820", 25)
 
 			client.sendTo(t, server, 1, 100)
-			time.Sleep(time.Second)
+			pass(time.Second)
 			server.sendTo(t, client, 1, 100)
-			time.Sleep(time.Second)
+			pass(time.Second)
 			if missing := server.tally.Missing(1, 100); missing != nil {
 				t.Errorf("kind %d: server missed %v", kind, missing)
 			}
@@ -35,9 +35,9 @@ func TestDevicesHandshakeThroughNAT(t *testing.T) {
 			// the NAT restarts: the client's next packet shows the server the new port
 			nat.Rebind()
 			client.sendTo(t, server, 101, 101)
-			time.Sleep(time.Second)
+			pass(time.Second)
 			server.sendTo(t, client, 101, 200)
-			time.Sleep(time.Second)
+			pass(time.Second)
 			if missing := client.tally.Missing(101, 200); missing != nil {
 				t.Errorf("kind %d: client missed %v after the rebind", kind, missing)
 			}
@@ -58,9 +58,9 @@ func TestSilentClientBehindNATIsLostWithoutKeepalive(t *testing.T) {
 			server.peer(t, client, "", 0)
 			client.peer(t, server, "192.0.2.1:51820", keepalive)
 			client.sendTo(t, server, 1, 1)
-			time.Sleep(100 * time.Second)
+			pass(100 * time.Second)
 			server.sendTo(t, client, 1, 1)
-			time.Sleep(time.Second)
+			pass(time.Second)
 			if diff := cmp.Diff(want, client.tally.Count()); diff != "" {
 				t.Errorf("keepalive %d: packets at the client (-want +got):\n%s", keepalive, diff)
 			}
@@ -75,9 +75,9 @@ func TestRemovedPeersAreCollectedWithoutTouchingTheBubble(t *testing.T) {
 		a, b := newNode(t, n.Host("192.0.2.1"), "10.9.0.1"), newNode(t, n.Host("192.0.2.2"), "10.9.0.2")
 		for range 20 {
 			a.peer(t, b, "192.0.2.2:51820", 1)
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 			a.set(t, "public_key=%x\nremove=true\n", b.key.PublicKey().Bytes())
-			time.Sleep(3 * time.Hour) // the peer's stopped timers leave the bubble's heap
+			pass(3 * time.Hour) // the peer's stopped timers leave the bubble's heap
 			runtime.GC()
 		}
 	})

@@ -134,19 +134,19 @@ func TestNetworkDelaysAndReorders(t *testing.T) {
 		defer n.Close()
 		a, b := openPort(t, n.Host("192.0.2.1"), 1), openPort(t, n.Host("192.0.2.2"), 2)
 		a.send("192.0.2.2:2", "1", "2", "3")
-		time.Sleep(50*time.Millisecond - 1)
+		pass(50*time.Millisecond - 1)
 		synctest.Wait()
 		b.want()
-		time.Sleep(1)
+		pass(time.Nanosecond)
 		synctest.Wait()
 		b.want("1 from 192.0.2.1:1 to 192.0.2.2", "2 from 192.0.2.1:1 to 192.0.2.2", "3 from 192.0.2.1:1 to 192.0.2.2")
 
 		n.SetLink(a.bind.Host(), b.bind.Host(), Link{Delay: time.Second, Jitter: time.Second})
 		a.send("192.0.2.2:2", "1")
-		time.Sleep(time.Second - 1)
+		pass(time.Second - 1)
 		synctest.Wait()
 		b.want()
-		time.Sleep(time.Second + 1)
+		pass(time.Second + 1)
 		synctest.Wait()
 		b.want("1 from 192.0.2.1:1 to 192.0.2.2")
 
@@ -154,7 +154,7 @@ func TestNetworkDelaysAndReorders(t *testing.T) {
 		for i := range 20 {
 			a.send("192.0.2.2:2", fmt.Sprint(i))
 		}
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		synctest.Wait()
 		sorted := true
 		got := b.got()
@@ -166,7 +166,7 @@ func TestNetworkDelaysAndReorders(t *testing.T) {
 		}
 		a.send("192.0.2.2:2", "late")
 		b.bind.Host().SetAddrs("192.0.2.3")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		synctest.Wait()
 		b.want()
 	})
@@ -309,11 +309,11 @@ func TestNATForgets(t *testing.T) {
 		for range 3 { // going out keeps the mapping
 			client.send("192.0.2.1:1", "hello")
 			server.want("hello from 203.0.113.9:49152 to 192.0.2.1")
-			time.Sleep(29 * time.Second)
+			pass(29 * time.Second)
 		}
 		server.send("203.0.113.9:49152", "in time")
 		client.want("in time from 192.0.2.1:1 to 10.0.0.2")
-		time.Sleep(2 * time.Second) // coming in does not
+		pass(2 * time.Second) // coming in does not
 		server.send("203.0.113.9:49152", "too late")
 		client.want()
 		if nat.Mappings() != 0 {

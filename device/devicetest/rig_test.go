@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	wgdevice "golang.zx2c4.com/wireguard/device"
@@ -65,3 +66,6 @@ func (n *node) sendTo(t *testing.T, p *node, first, last uint64) {
 		}
 	}
 }
+
+// pass lets time pass in a synctest bubble.
+func pass(d time.Duration) { <-time.After(d) }

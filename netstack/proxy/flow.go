@@ -78,9 +78,10 @@ func (f *flow) relay(client, target net.Conn, name string) {
 	began := time.Now()
 	f.log.Debug().Str("target", name).Msg("flow opened")
 	t, err := Relay(f.ctx, client, target, RelayOptions{
-		IdleTimeout:   f.o.IdleTimeout,
-		LingerTimeout: f.o.LingerTimeout,
-		Buffers:       f.o.Buffers,
+		IdleTimeout:       f.o.IdleTimeout,
+		HalfClosedTimeout: f.o.HalfClosedTimeout,
+		LingerTimeout:     f.o.LingerTimeout,
+		Buffers:           f.o.Buffers,
 	})
 	switch {
 	case err == nil || f.ctx.Err() != nil: // run counts the latter

@@ -10,9 +10,10 @@ func serveMixed(f *flow) {
 	var first [1]byte
 	f.client.SetReadDeadline(time.Now().Add(f.o.HandshakeTimeout))
 	if _, err := f.client.Read(first[:]); err != nil {
-		f.refused(socksReason(err), "", err)
-		f.client.Close()
-		return
+		if isTimeout(err) {
+			f.refused(ReasonHandshake, "", err)
+		}
+		return // otherwise it said nothing and has left
 	}
 	f.client.SetReadDeadline(time.Time{})
 	f.client = &headed{Conn: f.client, head: first[:]}

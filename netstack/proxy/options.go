@@ -65,6 +65,9 @@ type Options struct {
 	BodyTimeout time.Duration
 	// IdleTimeout resets a flow in which nothing moves for this long. 0 or less: never.
 	IdleTimeout time.Duration
+	// HalfClosedTimeout is IdleTimeout for a flow of which one direction has ended: see
+	// RelayOptions. 0: 1 hour; negative: never.
+	HalfClosedTimeout time.Duration
 	// LingerTimeout is how long a client that goes on sending is heard out after its target has
 	// closed, or after it was refused, so that the last bytes for it are not overtaken by a
 	// reset. 0: 2 s.

@@ -6,20 +6,28 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // ErrIdle is what Relay returns when nothing moved for IdleTimeout.
 var ErrIdle = errors.New("idle for too long")
 
-// lingerTime is the usual LingerTimeout.
-const lingerTime = 2 * time.Second
+// The usual LingerTimeout and HalfClosedTimeout.
+const (
+	lingerTime     = 2 * time.Second
+	halfClosedTime = time.Hour
+)
 
 // RelayOptions are the choices of a Relay. The zero value is good.
 type RelayOptions struct {
 	// IdleTimeout resets both sides when no byte moves in either direction for this long.
 	// 0: never. A side that does not read counts as idle when it holds up the other.
 	IdleTimeout time.Duration
+	// HalfClosedTimeout is IdleTimeout for a flow of which one direction has ended. A side that
+	// has gone for good looks like one that has only ended its sending, until something is
+	// sent to it; this bounds the wait. 0: 1 hour; negative: never.
+	HalfClosedTimeout time.Duration
 	// LingerTimeout is how long a side that goes on sending is heard out after the other side
 	// has closed, so that the last bytes for it are not overtaken by its reset. 0: 2 s.
 	LingerTimeout time.Duration
@@ -48,11 +56,13 @@ func Relay(ctx context.Context, a, b net.Conn, o RelayOptions) (Traffic, error) 
 	if o.Buffers == nil {
 		o.Buffers = new(Buffers)
 	}
-	r := &relay{a: a, b: b, linger: o.LingerTimeout, buffers: o.Buffers}
+	defaultTo(&o.HalfClosedTimeout, halfClosedTime)
+	r := &relay{a: a, b: b, o: o}
 	stop := context.AfterFunc(ctx, func() { r.abort(context.Cause(ctx)) })
 	defer stop()
 	r.idle = startIdle(o.IdleTimeout, func() { r.abort(ErrIdle) })
 	defer r.idle.stop()
+	defer func() { r.halfIdle.Load().stop() }()
 
 	var t Traffic
 	var left, right halfEnd
@@ -67,10 +77,10 @@ func Relay(ctx context.Context, a, b net.Conn, o RelayOptions) (Traffic, error) 
 
 // relay is one Relay as it runs.
 type relay struct {
-	a, b    net.Conn
-	linger  time.Duration
-	buffers *Buffers
-	idle    *idleTimer
+	a, b     net.Conn
+	o        RelayOptions
+	idle     *idleTimer
+	halfIdle atomic.Pointer[idleTimer] // set once one direction has ended
 
 	end   sync.Once // closes both, in order or not
 	cause error     // why not in order; written inside end
@@ -92,20 +102,34 @@ func (r *relay) half(dst, src net.Conn) (int64, halfEnd) {
 	default:
 		// An error here is found by the other direction.
 		CloseWrite(dst)
+		r.watchHalf()
 	}
 	return n, halfEnd{}
 }
 
+// watchHalf watches what is left of a flow when the first of its directions has ended.
+func (r *relay) watchHalf() {
+	t := startIdle(r.o.HalfClosedTimeout, func() { r.abort(ErrIdle) })
+	if !r.halfIdle.CompareAndSwap(nil, t) {
+		t.stop()
+	}
+}
+
+func (r *relay) touch() {
+	r.idle.touch()
+	r.halfIdle.Load().touch()
+}
+
 // copy moves bytes until one side fails or src ends with io.EOF.
 func (r *relay) copy(dst io.Writer, src io.Reader) (total int64, readErr, writeErr error) {
-	buf := r.buffers.get(smallBuffer)
-	defer func() { r.buffers.put(buf) }()
+	buf := r.o.Buffers.get(smallBuffer)
+	defer func() { r.o.Buffers.put(buf) }()
 	for {
 		n, err := src.Read(buf)
 		if n > 0 {
-			r.idle.touch()
+			r.touch()
 			m, werr := dst.Write(buf[:n])
-			r.idle.touch()
+			r.touch()
 			if total += int64(m); werr != nil {
 				return total, nil, werr
 			}
@@ -113,7 +137,7 @@ func (r *relay) copy(dst io.Writer, src io.Reader) (total int64, readErr, writeE
 		if err != nil {
 			return total, err, nil
 		}
-		buf = r.buffers.next(buf, n)
+		buf = r.o.Buffers.next(buf, n)
 	}
 }
 
@@ -123,9 +147,9 @@ func (r *relay) hearOut(src net.Conn, end halfEnd) {
 	if end.unsent == nil {
 		return
 	}
-	src.SetReadDeadline(time.Now().Add(r.linger))
-	buf := r.buffers.get(smallBuffer)
-	defer r.buffers.put(buf)
+	src.SetReadDeadline(time.Now().Add(r.o.LingerTimeout))
+	buf := r.o.Buffers.get(smallBuffer)
+	defer r.o.Buffers.put(buf)
 	for {
 		if _, err := src.Read(buf); err == io.EOF {
 			break // it has ended too: nothing is left to reset

@@ -344,3 +344,14 @@ func wantReset(t testing.TB, who string, c net.Conn) {
 func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || text(err) == "connection reset by peer"
 }
+
+// namesTo is a dialer that knows some HOST:PORT and no others.
+func namesTo(names map[string]string) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		to, ok := names[address]
+		if !ok {
+			return nil, &net.DNSError{Err: "no such host", Name: address, IsNotFound: true}
+		}
+		return new(net.Dialer).DialContext(ctx, network, to)
+	}
+}

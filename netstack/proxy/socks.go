@@ -26,6 +26,9 @@ type socksFlow struct {
 func serveSOCKS(f *flow) {
 	s := &socksFlow{flow: f, in: bufio.NewReaderSize(f.client, 512)}
 	f.client.SetDeadline(time.Now().Add(f.o.HandshakeTimeout))
+	if _, err := s.in.Peek(1); err != nil && !isTimeout(err) {
+		return // it said nothing and has left: a look whether the port is open
+	}
 	command, d, err := s.negotiate()
 	if err != nil {
 		s.reject(err)

@@ -40,7 +40,11 @@ func (s *sourceConn) read(b []byte) (int, netip.AddrPort, netip.Addr, error) {
 	if err != nil {
 		return n, from, netip.Addr{}, err
 	}
-	return n, from, destinationOf(s.oob[:oobn]), nil
+	local := destinationOf(s.oob[:oobn])
+	if local.IsValid() && local.IsUnspecified() { // it came before the option was set
+		local = netip.Addr{}
+	}
+	return n, from, local, nil
 }
 
 // destinationOf finds the address that a datagram was sent to, as the socket can send from

@@ -172,3 +172,26 @@ type stackConn struct {
 }
 
 func (c *stackConn) Abort() { c.ep.Abort() }
+
+// echoUDP answers each datagram with itself, on the far side.
+func (n *stackNetwork) echoUDP(t testing.TB) (address string) {
+	t.Helper()
+	pc, err := gonet.DialUDP(n.far, &tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFromSlice(farAddr.AsSlice()), Port: 7}, nil, ipv4.ProtocolNumber)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 64<<10)
+		for {
+			m, from, err := pc.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			pc.WriteTo(buf[:m], from)
+		}
+	}()
+	t.Cleanup(func() { pc.SetReadDeadline(past()); <-done; pc.Close() })
+	return netip.AddrPortFrom(farAddr, 7).String()
+}

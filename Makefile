@@ -32,7 +32,7 @@ demo: build
 setup:
 	test/setup.sh
 
-test: setup $(TOOLS)/stamp
+test: $(TOOLS)/stamp setup
 	test/run.sh
 
 lint: $(TOOLS)/stamp
@@ -51,7 +51,7 @@ clean:
 	rm -rf bin dist
 
 # The tools have a module file of their own, so that they never meet the product's.
-$(TOOLS)/stamp: .ci/tools.mod .ci/tools.sum
+$(TOOLS)/stamp: .ci/tools.mod .ci/tools.sum | setup
 	$(GO) build -modfile=.ci/tools.mod -buildvcs=false -o $(TOOLS)/ \
 		honnef.co/go/tools/cmd/staticcheck gotest.tools/gotestsum
 	touch $@

@@ -9,9 +9,6 @@ wg       wireguard-tools
 nft      nftables
 ip       iproute2
 curl     curl
-setpriv  util-linux
-unshare  util-linux
-mount    mount
 gcc      gcc
 '
 
@@ -20,8 +17,9 @@ while read -r command package; do
 	[[ -z $command ]] || command -v "$command" >/dev/null || missing+=("$package")
 done < <(PATH=$PATH:/usr/sbin:/sbin; printf '%s' "$needs")
 
-# The race detector links against the C library.
+# The race detector links against the C library, and modules are fetched over TLS.
 [[ -e /usr/include/stdlib.h ]] || missing+=(libc6-dev)
+[[ -e /etc/ssl/certs/ca-certificates.crt ]] || missing+=(ca-certificates)
 
 ((${#missing[@]})) || exit 0
 

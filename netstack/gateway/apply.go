@@ -191,7 +191,8 @@ func (tx *transaction) commit() {
 		s.alter(spec, tx.next.tunnels[spec.Tunnel])
 		tx.next.services[pair.want] = s
 	}
-	for i, s := range tx.opened {
+	for _, i := range tx.steps.start {
+		s := tx.opened[i]
 		s.start(tx.next.tunnels[tx.want.Services[i].Tunnel])
 		tx.next.services[i] = s
 	}

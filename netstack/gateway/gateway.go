@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,8 @@ type Options struct {
 	// Resolver turns endpoint names into addresses. nil: this machine's.
 	Resolver device.Resolver
 	Log      zerolog.Logger // the zero Logger is silent
+
+	mayMark func() bool // in the place of the function of that name, for tests
 }
 
 // ErrNotRunning is returned by what needs a Gateway that has started and not yet ended.
@@ -63,6 +66,9 @@ type order func(ctx context.Context)
 
 // New returns a gateway that has not started. It opens nothing.
 func New(o Options) *Gateway {
+	if o.mayMark == nil {
+		o.mayMark = mayMark
+	}
 	return &Gateway{
 		options: o,
 		log:     o.Log,
@@ -112,7 +118,7 @@ func (g *Gateway) Abort() { g.aborted.Do(func() { close(g.abort) }) }
 // start loads and opens everything, or nothing.
 func (g *Gateway) start(ctx context.Context) error {
 	g.reads = newReads()
-	l := load(g.options.Sources, g.reads)
+	l := g.load(g.options.Sources, g.reads)
 	if err := errors.Join(l.errs...); err != nil {
 		return err
 	}
@@ -138,6 +144,23 @@ func (g *Gateway) start(ctx context.Context) error {
 	g.watched.Store(true)
 	w.watch(g.reads.paths())
 	return nil
+}
+
+// load is load, less what this process has no right to.
+func (g *Gateway) load(s Sources, r *reads) *loader {
+	l := load(s, r)
+	for i := range l.spec.Tunnels {
+		t := &l.spec.Tunnels[i]
+		mark := t.File.Config.FwMark
+		if mark == 0 || g.options.mayMark() {
+			continue
+		}
+		file := *t.File
+		file.Config.FwMark = 0
+		t.File = &file
+		l.warn(file.Path, "FwMark", fmt.Sprintf("%#x", mark), "is not set: it needs CAP_NET_ADMIN, and matters only where routes of this machine look at it")
+	}
+	return l
 }
 
 // tell logs what is read and not obeyed, or not as some expect, when it is new.
@@ -216,7 +239,7 @@ func (g *Gateway) Reload(ctx context.Context) (changes []Change, err error) {
 
 func (g *Gateway) reload(ctx context.Context) ([]Change, error) {
 	g.reads = newReads()
-	l := load(g.options.Sources, g.reads)
+	l := g.load(g.options.Sources, g.reads)
 	g.watchAgain()
 	err := errors.Join(l.errs...)
 	var changes []Change
@@ -265,7 +288,7 @@ func (g *Gateway) plan(files []string) Plan {
 	if sources.instead, err = instead(now.spec, files); err != nil {
 		return Plan{Refused: reasons(err)}
 	}
-	l := load(sources, newReads())
+	l := g.load(sources, newReads())
 	if len(l.errs) > 0 {
 		return Plan{Refused: reasons(errors.Join(l.errs...))}
 	}

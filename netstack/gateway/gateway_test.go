@@ -329,3 +329,16 @@ func TestUseOutsideOfRun(t *testing.T) {
 		t.Error("second run succeeds")
 	}
 }
+
+func TestFwMarkThatMayNotBeSetIsWarnedOf(t *testing.T) {
+	f := newFar(t)
+	r := startRig(t, map[string]string{
+		"gateway.yaml": "tunnels: [wg0.conf]\nforward: [tcp/0=10.0.0.1:7]\n",
+		"wg0.conf":     strings.Replace(f.conf(), "DNS", "FwMark = 51820\nDNS", 1),
+	}, func(o *Options) { o.mayMark = func() bool { return false } })
+	exchange(t, dialTo(t, "tcp", r.listen(Forward, "tcp")), "hello")
+	want := r.path("wg0.conf") + `: FwMark: "0xca6c" is not set: it needs CAP_NET_ADMIN, and matters only where routes of this machine look at it`
+	if got := r.Status().Config.Warnings; len(got) != 1 || got[0] != want {
+		t.Errorf("warnings %q, want %q", got, want)
+	}
+}

@@ -330,6 +330,39 @@ func TestTheExampleReadsWithoutAFault(t *testing.T) {
 	}
 }
 
+func TestFilesThatATunnelsFileNamesAreWatchedToo(t *testing.T) {
+	g := golden{flags: "wp.conf", files: map[string]string{
+		"wp.conf":     "WGConfig = sub/wg.conf\n[Socks5]\nBindAddress = 127.0.0.1:1080\n",
+		"sub/wg.conf": "[Interface]\nPrivateKeyFile = key\nAddress = 10.0.0.2/24\n[Peer]\nPublicKey = $PUB_C\nPresharedKeyFile = /nosuch\n",
+		"sub/key":     "$KEY_A\n",
+	}}
+	r := newReads()
+	l := load(g.enter(t), r)
+	if len(l.errs) != 1 || !strings.Contains(l.errs[0].Error(), "sub/wg.conf:6: PresharedKeyFile") {
+		t.Errorf("errors %v", l.errs)
+	}
+	if diff := cmp.Diff([]string{"/nosuch", "sub/key", "sub/wg.conf", "wp.conf"}, r.paths()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func FuzzYAML(f *testing.F) {
+	f.Add("tunnels: [wg0.conf]\nsocks5:\n- {listen: 1080, users: u}\n")
+	f.Add("a: &a [*a]\ntunnels: *a\n<<: {}\n")
+	f.Add("admin: {listen: x}\ndrain: 1s\n? [a]\n: b\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "g.yaml")
+		writeFile(t, path, text)
+		l := &loader{reads: newReads()}
+		l.yaml(path)
+		for _, err := range l.errs {
+			if strings.ContainsRune(err.Error(), '\n') && !strings.Contains(err.Error(), "tunnels") {
+				t.Errorf("an error of several lines: %q", err)
+			}
+		}
+	})
+}
+
 func TestNoticesOfAForwardThatNoPeerCarries(t *testing.T) {
 	spec := loadText(t, "--forward tcp/5432=10.9.0.5:5432 wg0.conf", map[string]string{})
 	want := []device.Notice{{File: "--forward", Key: "forward tcp/127.0.0.1:5432", Value: "10.9.0.5:5432",

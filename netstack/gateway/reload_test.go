@@ -65,11 +65,16 @@ func TestReloadUnderTrafficLosesNothing(t *testing.T) {
 	inside, err := f.net.DialContext(t.Context(), "tcp", "10.0.0.2:8080")
 	mustDo(t, err)
 	defer inside.Close()
+	insideUDP, err := f.net.DialContext(t.Context(), "udp", "10.0.0.2:8080")
+	mustDo(t, err)
+	defer insideUDP.Close()
 	streams := map[string]*stream{
 		"socks5":  startStream(viaSOCKS(t, "tcp", r.listen(SOCKS5, "tcp"), "far.test:7")),
 		"unix":    startStream(viaSOCKS(t, "unix", r.path("socks.sock"), "far.test:7")),
 		"forward": startStream(dialTo(t, "tcp", r.listen(Forward, "tcp"))),
 		"publish": startStream(inside),
+		"udp":     startStream(dialTo(t, "udp", r.listen(Forward, "udp"))),
+		"udp in":  startStream(insideUDP),
 	}
 	progress(t, streams)
 	began := r.handshakes()

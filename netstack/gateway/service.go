@@ -25,7 +25,7 @@ type server interface {
 // service is a Service that runs: a place, and the server of the flows that come in there.
 // The loop of the gateway calls its methods, but for status, which anyone may call.
 type service struct {
-	log     zerolog.Logger
+	gateway zerolog.Logger        // the gateway's log
 	flows   context.Context       // ends when flows must end
 	buffers *proxy.Buffers        // of all services
 	stream  *door[net.Listener]   // nil: it is for datagrams
@@ -44,14 +44,14 @@ type service struct {
 // openService opens the listener of a service and serves nothing yet. Only a publish needs
 // its tunnel already.
 func (g *Gateway) openService(ctx context.Context, spec Service, t *tunnel) (*service, error) {
-	s := &service{log: g.log.With().Str("service", spec.String()).Logger(), flows: g.flows, buffers: &g.buffers, spec: spec, tunnel: t}
+	s := &service{gateway: g.log, flows: g.flows, buffers: &g.buffers, spec: spec, tunnel: t}
 	ctx = context.WithoutCancel(ctx)
 	var err error
 	if spec.Network() == "udp" {
-		s.packet = &door[net.PacketConn]{log: s.log, reopen: func() (net.PacketConn, error) { return s.openPacket(ctx) }}
+		s.packet = &door[net.PacketConn]{log: *s.log(), reopen: func() (net.PacketConn, error) { return s.openPacket(ctx) }}
 		s.packet.at, err = s.openPacket(ctx)
 	} else {
-		s.stream = &door[net.Listener]{log: s.log, reopen: func() (net.Listener, error) { return s.openStream(ctx) }}
+		s.stream = &door[net.Listener]{log: *s.log(), reopen: func() (net.Listener, error) { return s.openStream(ctx) }}
 		s.stream.at, err = s.openStream(ctx)
 	}
 	return s, err
@@ -82,6 +82,19 @@ func (s *service) now() (Service, *tunnel) {
 	return s.spec, s.tunnel
 }
 
+// log names the service as it is now.
+func (s *service) log() *zerolog.Logger {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log := s.named()
+	return &log
+}
+
+// named is log. Call it with mu held.
+func (s *service) named() zerolog.Logger {
+	return s.gateway.With().Str("service", s.spec.String()).Logger()
+}
+
 // closeListener undoes openService.
 func (s *service) closeListener() {
 	if s.stream != nil {
@@ -97,7 +110,7 @@ func (s *service) start(t *tunnel) {
 	s.tunnel = t
 	s.mu.Unlock()
 	s.serve()
-	s.log.Info().Str("listen", s.status().Listen).Msg("service is up")
+	s.log().Info().Str("listen", s.status().Listen).Msg("service is up")
 }
 
 // serve lends the listener to a server of the right kind.
@@ -167,7 +180,7 @@ func (s *service) setMode(spec Service) {
 		return
 	}
 	if err := os.Chmod(spec.Listen.Path, socketMode(spec.shared())); err != nil {
-		s.log.Warn().Err(err).Msg("mode of the socket could not be changed")
+		s.log().Warn().Err(err).Msg("mode of the socket could not be changed")
 	}
 }
 
@@ -272,7 +285,7 @@ func (s *service) options() proxy.Options {
 		IdleTimeout: max(s.spec.Idle, 0),
 		UDPTimeout:  s.spec.Idle,
 		Buffers:     s.buffers,
-		Log:         s.log,
+		Log:         s.named(),
 	}
 	switch s.spec.Kind {
 	case Publish:

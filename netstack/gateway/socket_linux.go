@@ -18,6 +18,16 @@ func setSocketMode(raw syscall.RawConn, mode fs.FileMode) (err error) {
 	return err
 }
 
+// mayMark reports whether this process may set the mark of packets (SO_MARK), by trying.
+func mayMark() bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1) == nil
+}
+
 // peerUser returns the user at the other end of a unix connection.
 func peerUser(conn *net.UnixConn) (uid int, ok bool) {
 	raw, err := conn.SyscallConn()

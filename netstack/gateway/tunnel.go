@@ -44,7 +44,7 @@ func (g *Gateway) openTunnel(spec Tunnel, settings Spec) (*tunnel, error) {
 	if settings.UAPIDir != "" {
 		if err := n.Device().ListenUAPI(settings.UAPIDir); err != nil {
 			n.Close()
-			return nil, err
+			return nil, fmt.Errorf("%w: choose a folder that this user can write to, with --uapi or uapiDir", err)
 		}
 	}
 	return &tunnel{net: n, spec: spec}, nil

@@ -44,7 +44,21 @@ func (l *loader) checkTunnels() {
 		if config.ListenPort != 0 {
 			ports[config.ListenPort] = t
 		}
+		l.checkMTU(t)
 		l.checkKey(t, keys)
+	}
+}
+
+// checkMTU holds the MTU to what the protocols need: IPv6 promises 1280 (RFC 8200).
+func (l *loader) checkMTU(t *Tunnel) {
+	least, family := 576, "IPv4"
+	for _, p := range t.File.Addresses {
+		if p.Addr().Is6() && !p.Addr().Is4In6() {
+			least, family = 1280, "IPv6"
+		}
+	}
+	if m := t.File.MTU; m != 0 && m < least {
+		l.fail(&Error{Source: t.File.Path, Field: "MTU", Value: fmt.Sprint(m), Reason: fmt.Sprintf("is too small for %s: give at least %d, or leave it out", family, least)})
 	}
 }
 
@@ -83,6 +97,9 @@ func (l *loader) checkService(s *Service) {
 	s.Open = s.Open || l.Open
 	if s.Listen.beyond() && !s.guarded() && !s.Open {
 		l.refuse(s, "can be reached by other machines: "+l.remedy(s))
+	}
+	if s.Listen.beyond() && !s.guarded() && s.Open {
+		l.warn(s.Source, s.String(), "", "is open to everybody who can reach it, without a password, as was asked for")
 	}
 	l.checkReach(s, t)
 }

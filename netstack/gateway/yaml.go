@@ -139,7 +139,7 @@ func (l *loader) yamlForward(y *yamlFile, dir string, kind Kind, n *yaml.Node) {
 		return
 	}
 	s := Service{Kind: kind, Source: at.source}
-	y.mapping(n, string(kind),
+	fields := []field{
 		y.text("listen", func(text string) error {
 			network, rest, _ := strings.Cut(text, "/")
 			if !isNetwork(network) {
@@ -149,9 +149,12 @@ func (l *loader) yamlForward(y *yamlFile, dir string, kind Kind, n *yaml.Node) {
 		}),
 		y.text("target", func(text string) error { return s.setTarget(text) }),
 		y.text("tunnel", func(text string) error { s.Tunnel = text; return nil }),
-		y.boolean("open", &s.Open),
 		y.idle(&s.Idle),
-	)
+	}
+	if kind == Forward { // a publish is open to the peers that reach it, by its nature
+		fields = append(fields, y.boolean("open", &s.Open))
+	}
+	y.mapping(n, string(kind), fields...)
 	l.complete(y, n, s)
 }
 

@@ -167,12 +167,12 @@ func (g *Gateway) load(s Sources, r *reads) *loader {
 func (g *Gateway) tell(old, s Spec) {
 	for _, n := range s.Ignored {
 		if !slices.Contains(old.Ignored, n) {
-			g.log.Info().Stringer("line", n).Msg("line is ignored")
+			g.log.Info().Stringer("line", n).Msg("configuration line is ignored")
 		}
 	}
 	for _, n := range s.Warnings {
 		if !slices.Contains(old.Warnings, n) {
-			g.log.Warn().Stringer("line", n).Msg("line may surprise")
+			g.log.Warn().Stringer("line", n).Msg("configuration warning")
 		}
 	}
 }

@@ -249,7 +249,7 @@ Target = far.test:22
 	mustDo(t, err)
 	defer inside.Close()
 	exchange(t, inside, "hello")
-	if got := r.log.count("line is ignored"); got != 1 {
+	if got := r.log.count("configuration line is ignored"); got != 1 {
 		t.Errorf("%d lines are said to be ignored, want [STDIOTunnel] alone:\n%s", got, r.log)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -17,7 +18,8 @@ func openStream(ctx context.Context, l Listen, shared bool) (net.Listener, error
 		return openSocket(ctx, l.Path, shared)
 	}
 	var c net.ListenConfig
-	ln, err := c.Listen(ctx, "tcp", l.Addr.String())
+	network, address := l.system()
+	ln, err := c.Listen(ctx, network, address)
 	if err != nil {
 		return nil, whyNotOpen(err)
 	}
@@ -27,11 +29,24 @@ func openStream(ctx context.Context, l Listen, shared bool) (net.Listener, error
 // openPacket opens a UDP socket.
 func openPacket(ctx context.Context, l Listen) (net.PacketConn, error) {
 	var c net.ListenConfig
-	pc, err := c.ListenPacket(ctx, "udp", l.Addr.String())
+	network, address := l.system()
+	pc, err := c.ListenPacket(ctx, network, address)
 	if err != nil {
 		return nil, whyNotOpen(err)
 	}
 	return pc, nil
+}
+
+// system says the address in the words of package net, for which 0.0.0.0 would be both
+// families and [::] would fail on a machine without IPv6.
+func (l Listen) system() (network, address string) {
+	switch addr := l.Addr.Addr(); {
+	case addr.Is4():
+		return l.Network + "4", l.Addr.String()
+	case addr == netip.IPv6Unspecified():
+		return l.Network, fmt.Sprintf(":%d", l.Addr.Port())
+	}
+	return l.Network, l.Addr.String()
 }
 
 // openSocket opens a unix listener in a mode that decides from the first moment who may

@@ -36,6 +36,40 @@ func TestOpenSaysWhyAndWhatToDo(t *testing.T) {
 	}
 }
 
+func TestListenerIsOpenInTheFamiliesThatItNames(t *testing.T) {
+	for text, want := range map[string]string{ // the families in which a client gets in
+		"0.0.0.0:0": "4", "*:0": "46", "[::]:0": "46", "127.0.0.1:0": "4", "[::1]:0": "6",
+	} {
+		l, err := parseListen("tcp", "", text)
+		mustDo(t, err)
+		ln, err := openStream(t.Context(), l, false)
+		mustDo(t, err)
+		udp, err := openPacket(t.Context(), Listen{Network: "udp", Addr: l.Addr})
+		mustDo(t, err)
+		_, port, err := net.SplitHostPort(ln.Addr().String())
+		mustDo(t, err)
+		got := ""
+		for family, host := range map[string]string{"4": "127.0.0.1", "6": "::1"} {
+			if conn, err := net.Dial("tcp", net.JoinHostPort(host, port)); err == nil {
+				conn.Close()
+				got += family
+			}
+		}
+		if strings.Contains(got, "4") != strings.Contains(want, "4") || strings.Contains(got, "6") != strings.Contains(want, "6") {
+			t.Errorf("%s: reached by IPv%s, want IPv%s", text, got, want)
+		}
+		if tcp, udp := family(ln.Addr()), family(udp.LocalAddr()); tcp != udp {
+			t.Errorf("%s: TCP %s, UDP %s", text, tcp, udp)
+		}
+		mustDo(t, ln.Close(), udp.Close())
+	}
+}
+
+func family(a net.Addr) string {
+	host, _, _ := net.SplitHostPort(a.String())
+	return host
+}
+
 func TestSocketIsForItsUserAloneUnlessShared(t *testing.T) {
 	for shared, want := range map[bool]os.FileMode{false: 0o600, true: 0o666} {
 		path := filepath.Join(t.TempDir(), "s")

@@ -28,21 +28,25 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	buildUpstream = sync.OnceValues(func() (string, error) { return goBuild(filepath.Join(dir, "wireguard-go")) })
+	buildUpstream = sync.OnceValues(func() (string, error) {
+		return goBuild(filepath.Join(dir, "wireguard-go"), "golang.zx2c4.com/wireguard")
+	})
+	buildEnd = sync.OnceValues(func() (string, error) { return goBuild(filepath.Join(dir, "end"), "./end") })
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(dir)
 		os.Exit(code)
 	}))
 }
 
-// buildUpstream returns the path of upstream's program, which it builds when first asked.
-var buildUpstream func() (string, error)
+// Each returns the path of a program that it builds when first asked, without the race
+// detector: upstream's own, and the one in the folder end.
+var buildUpstream, buildEnd func() (string, error)
 
-func goBuild(path string) (string, error) {
-	cmd := exec.Command("go", "build", "-o", path, "golang.zx2c4.com/wireguard")
+func goBuild(path, what string) (string, error) {
+	cmd := exec.Command("go", "build", "-o", path, what)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build upstream wireguard-go: %w: %s", err, out)
+		return "", fmt.Errorf("build %s: %w: %s", what, err, out)
 	}
 	return path, nil
 }

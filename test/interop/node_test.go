@@ -167,11 +167,8 @@ func (n *Node) Told(_ Nothing, changes *[]device.Change) error {
 
 // nodeProcess is a Node as the test sees it.
 type nodeProcess struct {
-	t       *testing.T
-	process *netns.Process
-	client  *rpc.Client
-	closing sync.Once
-	key     device.PrivateKey
+	*child
+	key device.PrivateKey
 }
 
 // startNode starts a node in a namespace, on a TUN that is there already.
@@ -182,48 +179,11 @@ func startNode(t *testing.T, ns *netns.Namespace, key device.PrivateKey, o NodeO
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program)
+	// The race detector would keep an ended process for a second.
 	cmd.Env = append(os.Environ(), nodeEnv+"=1", "GORACE=atexit_sleep_ms=0")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &nodeProcess{t: t, process: ns.Start(cmd), key: key}
-	n.client = rpc.NewClient(struct {
-		io.Reader
-		io.WriteCloser
-	}{stdout, stdin})
-	t.Cleanup(n.close)
+	n := &nodeProcess{startChild(t, "Node", cmd, ns.Start), key}
 	n.call("Open", o, &Nothing{})
 	return n
-}
-
-func (n *nodeProcess) call(method string, args, reply any) {
-	n.t.Helper()
-	if err := n.client.Call("Node."+method, args, reply); err != nil {
-		n.t.Fatalf("node: %s: %v\n%s", method, err, n.process.Output())
-	}
-}
-
-// close ends the node in good order, and fails the test when it leaks a goroutine or races.
-func (n *nodeProcess) close() {
-	n.closing.Do(func() {
-		n.client.Close()
-		if err := n.process.Wait(20 * time.Second); err != nil {
-			n.t.Errorf("node ended with %v:\n%s", err, n.process.Output())
-		}
-	})
-}
-
-// kill ends the node without any order.
-func (n *nodeProcess) kill() {
-	n.closing.Do(func() {
-		n.process.Kill()
-		n.client.Close()
-	})
 }
 
 func (n *nodeProcess) apply(c device.Config) (changes []device.Change) {

@@ -27,12 +27,12 @@ func TestRestartedNodeSpeaksFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		remembers bool
-		end       func(*nodeProcess)
+		end       func(*child)
 		back      time.Duration // from the new process being up to the first packet, at most
 	}{
-		{"killed", true, (*nodeProcess).kill, time.Second},
-		{"closed", true, (*nodeProcess).close, time.Second},
-		{"control: killed, without a state directory", false, (*nodeProcess).kill, 25 * time.Second},
+		{"killed", true, (*child).kill, time.Second},
+		{"closed", true, (*child).close, time.Second},
+		{"control: killed, without a state directory", false, (*child).kill, 25 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +46,7 @@ func TestRestartedNodeSpeaksFirst(t *testing.T) {
 			if tt.remembers {
 				awaitSaved(t, p)
 			}
-			tt.end(p.node)
+			tt.end(p.node.child)
 			p.node = startNode(t, p.near, p.node.key, p.nodeOptions)
 			p.node.apply(p.nearConf)
 			up := time.Now()

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -30,23 +31,36 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
-// Start starts a command, and fails the test when it cannot. Its standard error is kept, and
-// so is its standard output unless cmd.Stdout is set.
+// Start starts a command in the namespace, and fails the test when it cannot. Its standard
+// error is kept, and so is its standard output unless cmd.Stdout is set.
 func (n *Namespace) Start(cmd *exec.Cmd) *Process {
 	n.t.Helper()
+	return start(n.t, cmd, n.Do)
+}
+
+// Start is Namespace.Start in the namespace of the test itself.
+func Start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	return start(t, cmd, func(f func() error) error { return f() })
+}
+
+func start(t testing.TB, cmd *exec.Cmd, in func(func() error) error) *Process {
+	t.Helper()
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	cmd.Stderr = &p.out
 	if cmd.Stdout == nil {
 		cmd.Stdout = &p.out
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	n.in(cmd.Start)
+	if err := in(cmd.Start); err != nil {
+		t.Fatalf("start %s: %v", cmd.Path, err)
+	}
 	var reaper sync.WaitGroup
 	reaper.Go(func() {
 		p.err = cmd.Wait()
 		close(p.done)
 	})
-	n.t.Cleanup(func() {
+	t.Cleanup(func() {
 		p.Stop()
 		reaper.Wait()
 	})

@@ -225,6 +225,7 @@ func (tx *transaction) retire() {
 	for _, s := range stopped {
 		s.pause()
 	}
+	tx.g.departing = slices.DeleteFunc(tx.g.departing, departure.over)
 	drain, cancel := context.WithTimeout(tx.g.flows, tx.want.Drain)
 	gone := make(chan struct{})
 	for _, t := range tunnels {
@@ -253,19 +254,23 @@ type departure struct {
 // hurry ends departures that are in the way of a tunnel that is to be opened: one name, key
 // or port cannot be had twice.
 func (g *Gateway) hurry(spec Tunnel) {
-	g.departing = slices.DeleteFunc(g.departing, func(d departure) bool {
+	for _, d := range g.departing {
 		old := d.tunnel.now()
 		if sameName(old, spec) || sameKey(old, spec) || samePort(old, spec) {
 			d.cancel()
 			<-d.gone
 		}
-		select {
-		case <-d.gone:
-			return true
-		default:
-			return false
-		}
-	})
+	}
+}
+
+// over reports whether the tunnel is closed.
+func (d departure) over() bool {
+	select {
+	case <-d.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 // stopAll stops services side by side.

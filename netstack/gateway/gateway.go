@@ -234,6 +234,9 @@ func (g *Gateway) Reload(ctx context.Context) (changes []Change, err error) {
 	if err := g.do(ctx, func(ctx context.Context) { changes, err = g.reload(ctx) }); err != nil {
 		return nil, err
 	}
+	if err == nil && len(changes) == 0 {
+		g.log.Info().Msg("configuration was read again: nothing differs")
+	}
 	return changes, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -221,6 +222,32 @@ func whatRuns(s Status) (out []string) {
 		out = append(out, fmt.Sprint(service.Kind, service.Listen, service.Target, service.Up))
 	}
 	return out
+}
+
+func TestTunnelIsChangedBackWhenALaterOneCannotBe(t *testing.T) {
+	f, second := newFar(t), newFar(t)
+	udp, err := net.ListenPacket("udp", ":0")
+	mustDo(t, err)
+	defer udp.Close()
+	port := netip.MustParseAddrPort(udp.LocalAddr().String()).Port()
+	r := startRig(t, map[string]string{
+		"gateway.yaml": "tunnels: [a.conf, b.conf]\nforward: [a/tcp/0=10.0.0.1:7]\npublish: [a/tcp/80=a:1]\n",
+		"a.conf":       f.conf(), "b.conf": second.conf(),
+	}, nil)
+	streams := map[string]*stream{"forward": startStream(dialTo(t, "tcp", r.listen(Forward, "tcp")))}
+	progress(t, streams)
+	before := whatRuns(r.Status())
+	r.write("a.conf", strings.NewReplacer("10.0.0.2/24", "10.0.0.2/24, 10.0.0.77/24", "DNS = 10.0.0.1", "MTU = 1300", "10.0.0.0/24", "10.0.0.0/24, 10.6.0.0/16").Replace(f.conf()))
+	r.write("b.conf", strings.Replace(second.conf(), "DNS", fmt.Sprintf("ListenPort = %d\nDNS", port), 1))
+	_, err = r.Reload(t.Context())
+	if err == nil || !strings.Contains(err.Error(), r.path("b.conf")) || !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("error %v, want b.conf and a port in use", err)
+	}
+	if diff := cmp.Diff(before, whatRuns(r.Status())); diff != "" {
+		t.Errorf("what runs changed (-before +after):\n%s", diff)
+	}
+	progress(t, streams)
+	streams["forward"].end(t, "forward")
 }
 
 func TestChangedPasswordIsAskedOfNewClientsOnly(t *testing.T) {

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +35,7 @@ type watcher struct {
 	files  []string        // owned by run, as are those below
 	trail  map[string]bool // each path that is passed on the way to a file
 	folder map[string]bool // what fs watches
+	lost   map[string]bool // what it cannot watch, as was said
 }
 
 func newWatcher(log zerolog.Logger) (*watcher, error) {
@@ -49,6 +49,7 @@ func newWatcher(log zerolog.Logger) (*watcher, error) {
 		paths:   make(chan []string, 1),
 		changed: make(chan struct{}, 1),
 		folder:  make(map[string]bool),
+		lost:    make(map[string]bool),
 	}, nil
 }
 
@@ -80,7 +81,7 @@ func (w *watcher) run(ctx context.Context) {
 				rest.Reset(quiet)
 			}
 		case err := <-w.fs.Errors:
-			w.failed(err)
+			w.log.Debug().Err(err).Msg("file events were lost, so all files are looked at")
 			rest.Reset(quiet)
 		case <-rest.C:
 			w.arm() // links lead elsewhere now, folders came and went
@@ -92,12 +93,6 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-func (w *watcher) failed(err error) {
-	if !errors.Is(err, fsnotify.ErrEventOverflow) {
-		w.log.Warn().Err(err).Msg("a folder is not watched: changes of its files need SIGHUP")
-	}
-}
-
 // arm makes fs watch the folders that matter now.
 func (w *watcher) arm() {
 	w.trail = make(map[string]bool)
@@ -105,7 +100,10 @@ func (w *watcher) arm() {
 	for _, path := range w.files {
 		w.follow(path, want)
 	}
-	for dir := range w.folder {
+	for dir, watched := range w.folder {
+		if !watched {
+			continue
+		}
 		if !want[dir] || !w.watches(dir) {
 			_ = w.fs.Remove(dir) // it is gone, or of no interest
 			delete(w.folder, dir)
@@ -115,11 +113,11 @@ func (w *watcher) arm() {
 		if w.folder[dir] {
 			continue
 		}
-		if err := w.fs.Add(dir); err != nil {
-			w.failed(err)
-			continue
+		err := w.fs.Add(dir)
+		if err != nil && !w.lost[dir] {
+			w.log.Warn().Err(err).Str("folder", dir).Msg("folder is not watched: changes of its files need SIGHUP")
 		}
-		w.folder[dir] = true
+		w.folder[dir], w.lost[dir] = err == nil, err != nil
 	}
 }
 

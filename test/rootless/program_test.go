@@ -106,27 +106,27 @@ func start(t *testing.T, program string, args ...string) *running {
 			t.Logf("the gateway said:\n%s", r.log)
 		}
 	})
-	r.waitReady(t)
+	r.waitFor(t, "/readyz", "ok")
 	return r
 }
 
-// waitReady asks again and again until the gateway is ready or has ended.
-func (r *running) waitReady(t *testing.T) {
+// waitFor asks again and again until the answer is well and holds the text.
+func (r *running) waitFor(t *testing.T, path, text string) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	late := time.After(patience)
 	for {
-		_, err := r.get("/readyz")
-		if err == nil {
+		body, err := r.get(path)
+		if err == nil && bytes.Contains(body, []byte(text)) {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-r.ended:
-			t.Fatalf("the gateway ended before it was ready: %v", r.err)
+			t.Fatalf("the gateway ended: %v", r.err)
 		case <-late:
-			t.Fatalf("the gateway is not ready after %s: %v", patience, err)
+			t.Fatalf("%s holds no %q after %s: %s, error %v", path, text, patience, body, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package rootless
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,6 +79,20 @@ PersistentKeepalive = 25
 			}
 		}
 	})
+	t.Run("SIGHUP takes a changed file", func(t *testing.T) {
+		newcomer, err := device.NewPrivateKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		appendTo(t, conf, fmt.Sprintf("[Peer]\nPublicKey = %s\nAllowedIPs = 10.78.0.0/16\n", newcomer.Public()))
+		if err := gateway.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		gateway.waitFor(t, "/status", newcomer.Public().String())
+		if !strings.Contains(gateway.log.String(), `"message":"changed"`) {
+			t.Error("the log does not say what changed")
+		}
+	})
 	t.Run("it ends cleanly and has started no process", func(t *testing.T) {
 		if found := children(t, gateway.cmd.Process.Pid); len(found) > 0 {
 			t.Errorf("it has children: %v", found)
@@ -105,6 +121,18 @@ func fields(status string, want map[string]string) map[string]string {
 		}
 	}
 	return got
+}
+
+func appendTo(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString("\n" + text)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func randomBytes(n int) []byte {

@@ -263,19 +263,15 @@ func TestTargetThatCannotBeReached(t *testing.T) {
 					o.DialTimeout = 50 * time.Millisecond
 				}
 				s := must[*Server](t)(p.make(o, unheard(c.dialer)))
-				client, err := net.Dial("tcp", serve(t, s))
-				if isReset(err) && strings.Contains(p.name, "forward") {
-					return // sooner than Dial returned
+				address := serve(t, s)
+				if p.name == "tcp forward" {
+					wantRefused(t, address)
+					wantBooks(t, s, Counters{Accepted: 1, Refused: map[Reason]uint64{c.reason: 1}})
+					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer client.Close()
-				client.SetDeadline(time.Now().Add(patience))
-				conn, err := p.open(client, unheard(c.dialer))
+				client := dialProxy(t, address)
+				_, err := p.open(client, unheard(c.dialer))
 				switch said := fmt.Sprint(err); {
-				case strings.Contains(p.name, "forward"):
-					wantReset(t, "client", conn)
 				case strings.Contains(p.name, "http"):
 					head, tail := fmt.Sprintf("%d stillwire: ", c.status), fmt.Sprintf(" (%s)\n", c.reason)
 					if !strings.HasPrefix(said, head) || !strings.HasSuffix(said, tail) || strings.Count(said, "\n") != 1 {
@@ -432,8 +428,20 @@ func TestShutdownWaitsForFlowsThenCutsThem(t *testing.T) {
 }
 
 func TestClientLeavesWhileItsTargetIsDialled(t *testing.T) {
+	type leaver struct {
+		path
+		how   string
+		leave func(net.Conn)
+	}
+	var leavers []leaver
 	for _, p := range paths() {
-		t.Run(p.name, func(t *testing.T) {
+		leavers = append(leavers, leaver{p, "by a reset", Abort})
+		if p.name != "tcp forward" { // there, it may have said all that it has to say
+			leavers = append(leavers, leaver{p, "in order", func(c net.Conn) { CloseWrite(c) }})
+		}
+	}
+	for _, p := range leavers {
+		t.Run(p.name+"/"+p.how, func(t *testing.T) {
 			dialing, ended := make(chan struct{}), make(chan error, 1)
 			d := dialerFunc(func(ctx context.Context, network, address string) (net.Conn, error) {
 				close(dialing)
@@ -446,7 +454,7 @@ func TestClientLeavesWhileItsTargetIsDialled(t *testing.T) {
 			asking := make(chan struct{})
 			go func() { defer close(asking); p.open(c, "192.0.2.1:1") }()
 			<-dialing
-			Abort(c)
+			p.leave(c)
 			select {
 			case <-ended:
 			case <-time.After(patience):
@@ -476,20 +484,7 @@ func TestLimitsRefuseInTheWordsOfTheProtocol(t *testing.T) {
 				address := serve(t, s)
 				first := must[net.Conn](t)(p.open(dialProxy(t, address), tg.address))
 				far := tg.accept(t)
-				second := dialProxy(t, address)
-				conn, err := p.open(second, tg.address)
-				switch {
-				case strings.Contains(p.name, "forward"):
-					wantReset(t, "client", conn)
-				case strings.Contains(p.name, "http"):
-					want := fmt.Sprintf("503 stillwire: too many connections are open, try again later (%s)\n", limit.reason)
-					if fmt.Sprint(err) != want {
-						t.Errorf("refusal is %q, want %q", err, want)
-					}
-				case fmt.Sprint(err) != "reply 1":
-					t.Errorf("refusal is %v, want reply 1", err)
-				}
-				second.Close()
+				wantLimited(t, p, address, tg.address, limit.reason)
 				pingPong(t, first, far)
 				eventually(t, "refused flow ends", func() bool { return s.Live() == 1 })
 				Abort(first)
@@ -501,6 +496,24 @@ func TestLimitsRefuseInTheWordsOfTheProtocol(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// wantLimited wants to be told that there are too many connections.
+func wantLimited(t *testing.T, p path, proxy, target string, r Reason) {
+	t.Helper()
+	if p.name == "tcp forward" {
+		wantRefused(t, proxy)
+		return
+	}
+	c := dialProxy(t, proxy)
+	defer c.Close()
+	want := "reply 1"
+	if strings.Contains(p.name, "http") {
+		want = fmt.Sprintf("503 stillwire: too many connections are open, try again later (%s)\n", r)
+	}
+	if _, err := p.open(c, target); fmt.Sprint(err) != want {
+		t.Errorf("refusal is %q, want %q", err, want)
 	}
 }
 

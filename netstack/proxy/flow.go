@@ -33,18 +33,26 @@ type flow struct {
 
 func newFlow(s *Server, client net.Conn) *flow {
 	f := &flow{s: s, o: s.opts.Load(), client: client, host: clientHost(client)}
-	f.log = f.o.Log.With().Str("proxy", s.protocol).Str("client", client.RemoteAddr().String()).Logger()
+	f.log = f.o.Log.With().Str("proxy", s.protocol).Str("client", remoteName(client)).Logger()
 	f.ctx, f.cancel = context.WithCancelCause(context.Background())
 	return f
 }
 
 // clientHost is what clients are told apart by. All of a unix socket are one.
 func clientHost(c net.Conn) string {
-	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
-	if err != nil {
-		return c.RemoteAddr().Network()
+	name := remoteName(c)
+	if host, _, err := net.SplitHostPort(name); err == nil {
+		return host
 	}
-	return host
+	return name
+}
+
+// remoteName is the far address of a connection. Some have none any more when they break.
+func remoteName(c net.Conn) string {
+	if a := c.RemoteAddr(); a != nil {
+		return a.String()
+	}
+	return "unknown"
 }
 
 // run serves the client until the flow ends by itself, by ctx, or by cancel. These close the

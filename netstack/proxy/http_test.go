@@ -273,7 +273,9 @@ func TestHTTPCarriesTrailersAndContinue(t *testing.T) {
 }
 
 func TestHTTPTargetThatRefusesTheBody(t *testing.T) {
-	web := webTarget(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "too much", 413) })
+	web := webTarget(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "too much", http.StatusRequestEntityTooLarge)
+	})
 	_, address := webProxy(t, Options{})
 	res, body := dialRaw(t, address).ask(t, "PUT", "PUT http://"+web+"/ HTTP/1.1\nHost: x\nExpect: 100-continue\nContent-Length: 1000000\n\n")
 	if res.StatusCode != 413 || body != "too much\n" {
@@ -285,7 +287,7 @@ func TestHTTPTargetThatRefusesTheBody(t *testing.T) {
 func upgradeTarget(t testing.TB) (address string) {
 	return webTarget(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "echo" || r.Header.Get("Connection") != "Upgrade" {
-			http.Error(w, "no upgrade asked for", 426)
+			http.Error(w, "no upgrade asked for", http.StatusUpgradeRequired)
 			return
 		}
 		c, rw, err := http.NewResponseController(w).Hijack()
@@ -509,5 +511,27 @@ func TestHTTPClientThatLeavesEndsItsRequest(t *testing.T) {
 	eventually(t, "flow ends", func() bool { return s.Live() == 0 })
 	if got, want := s.Counters().Refused, (map[Reason]uint64{ReasonCanceled: 1}); !cmp.Equal(got, want) {
 		t.Errorf("refused %v, want %v", got, want)
+	}
+}
+
+func TestHTTPUpgradedConnectionIsResetWithItsTarget(t *testing.T) {
+	tg := listenTarget(t, &host{})
+	s, address := webProxy(t, Options{})
+	c := dialRaw(t, address)
+	fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n", tg.address)
+	far := tg.accept(t)
+	if _, err := http.ReadRequest(bufio.NewReader(far)); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(far, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: Echo\r\n\r\n")
+	if _, err := http.ReadResponse(c.r, &http.Request{Method: "GET"}); err != nil {
+		t.Fatal(err)
+	}
+	pingPong(t, c, far)
+	Abort(far)
+	wantReset(t, "client", c)
+	eventually(t, "flow ends", func() bool { return s.Live() == 0 })
+	if got, want := s.Counters().Cut, (map[Reason]uint64{ReasonReset: 1}); !cmp.Equal(got, want) {
+		t.Errorf("cut %v, want %v", got, want)
 	}
 }

@@ -340,6 +340,22 @@ func wantReset(t testing.TB, who string, c net.Conn) {
 	}
 }
 
+// wantRefused connects, and wants a reset now or soon: it can come before the connection is
+// known to stand.
+func wantRefused(t testing.TB, address string) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if isReset(err) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	wantReset(t, "client", c)
+}
+
 // isReset knows a reset by number, and by the words of gonet.
 func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || text(err) == "connection reset by peer"

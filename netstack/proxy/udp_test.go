@@ -297,9 +297,10 @@ func TestAssociateToAStack(t *testing.T) {
 		c.Write(b)
 		c.want(t, b)
 	}
-	if n := s.Counters(); n.DatagramsSent != 100 || n.DatagramsReceived != 100 {
-		t.Errorf("counters %+v, want 100 datagrams each way", n)
-	}
+	eventually(t, "100 datagrams are counted each way", func() bool {
+		n := s.Counters()
+		return n.DatagramsSent == 100 && n.DatagramsReceived == 100
+	})
 }
 
 func TestShutdownDrainsAssociations(t *testing.T) {
@@ -363,9 +364,10 @@ func TestUDPForwardKeepsClientsApart(t *testing.T) {
 	for i, c := range clients {
 		c.want(t, fmt.Appendf(nil, "client %d", i))
 	}
-	if n := u.Counters(); n.Accepted != 50 || n.Live != 50 || n.Opened != 50 || n.DatagramsSent != 50 || n.DatagramsReceived != 50 {
-		t.Errorf("counters %+v, want 50 of each", n)
-	}
+	eventually(t, "50 of each are counted", func() bool {
+		n := u.Counters()
+		return n.Accepted == 50 && n.Live == 50 && n.Opened == 50 && n.DatagramsSent == 50 && n.DatagramsReceived == 50
+	})
 }
 
 func TestUDPForwardMappingEndsWhenIdle(t *testing.T) {
@@ -574,3 +576,39 @@ func TestUDPSocketOfAnotherMake(t *testing.T) {
 		t.Errorf("Serve returned %v, want %v", err, net.ErrClosed)
 	}
 }
+
+func TestAssociateAnswerThatHasNoRoomForItsHeader(t *testing.T) {
+	target := must[*net.UDPConn](t)(net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}))
+	defer target.Close()
+	target.SetDeadline(time.Now().Add(patience))
+	s, address := socksUDP(t, Options{})
+	_, c := associate(t, address)
+	c.Write(datagram(target.LocalAddr().String(), []byte("x")))
+	_, from, err := target.ReadFromUDPAddrPort(make([]byte, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target.WriteToUDPAddrPort(make([]byte, maxUDP4), from)
+	eventually(t, "it is dropped", func() bool { return s.Counters().Dropped[ReasonTooLarge] == 1 })
+	target.WriteToUDPAddrPort([]byte("y"), from)
+	c.want(t, datagram(target.LocalAddr().String(), []byte("y")))
+}
+
+func TestDatagramsThatPolicyForbids(t *testing.T) {
+	s, address := socksUDP(t, Options{Packets: forbidding{}})
+	_, c := associate(t, address)
+	c.Write(datagram("169.254.169.254:80", []byte("x")))
+	eventually(t, "it is dropped", func() bool { return s.Counters().Dropped[ReasonPolicy] == 1 })
+}
+
+// forbidding opens sockets that send nothing.
+type forbidding struct{ net.ListenConfig }
+
+func (f forbidding) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
+	pc, err := f.ListenConfig.ListenPacket(ctx, network, address)
+	return forbiddingConn{pc}, err
+}
+
+type forbiddingConn struct{ net.PacketConn }
+
+func (forbiddingConn) WriteTo([]byte, net.Addr) (int, error) { return 0, ErrPolicy }

@@ -8,9 +8,6 @@ import (
 	"syscall"
 )
 
-// maxDatagram is the largest payload of a UDP datagram, over IPv6; over IPv4 it is 20 less.
-const maxDatagram = 65535 - 8
-
 // udpSocket is an unconnected UDP socket by netip addresses, IPv4 always in its short form.
 // Where the system can, it also tells to which local address a datagram came and sends from
 // that one: a socket on all addresses would answer from another otherwise, and the client

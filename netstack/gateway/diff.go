@@ -245,14 +245,19 @@ func join[T netip.Addr | netip.Prefix](list []T) string {
 // fromDevice turns a device's changes into the gateway's.
 func fromDevice(tunnel string, changes []device.Change) (out []Change) {
 	for _, c := range changes {
-		what := "tunnel " + tunnel
-		if !c.Peer.IsZero() {
-			what += " peer " + c.Peer.Short()
-		}
-		if c.Name != "" {
-			what += " (" + c.Name + ")"
-		}
-		out = append(out, Change{what, c.Field, c.Old, c.New, c.Cause})
+		out = append(out, Change{peerName(tunnel, c.Peer, c.Name), c.Field, c.Old, c.New, c.Cause})
 	}
 	return out
+}
+
+// peerName is what people call a peer, or the tunnel itself when there is no key.
+func peerName(tunnel string, key device.PublicKey, name string) string {
+	what := "tunnel " + tunnel
+	if !key.IsZero() {
+		what += " peer " + key.Short()
+	}
+	if name != "" {
+		what += " (" + name + ")"
+	}
+	return what
 }

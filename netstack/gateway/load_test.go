@@ -382,3 +382,20 @@ func TestSecretsThatEverybodyMayReadAreWarnedOf(t *testing.T) {
 		t.Errorf("warnings %v", spec.Warnings)
 	}
 }
+
+func FuzzTunnelFile(f *testing.F) {
+	f.Add("[Socks5]\nBindAddress = :1080\nUsername = a\nPassword = b\n")
+	f.Add("[TCPServerTunnel]\nListenPort = 80\nTarget = a:1\n[UDPProxyTunnel]\nBindAddress = 1\nTarget = b:2\nInactivityTimeout = 3\n")
+	f.Add("[http]\nCertFile = x\nbindaddress = unix:/x\n[STDIOTunnel]\n[Resolve]\n")
+	f.Fuzz(func(t *testing.T, sections string) {
+		path := filepath.Join(t.TempDir(), "wg0.conf")
+		writeFile(t, path, plainConf+sections)
+		spec, err := Load(Sources{Files: []string{path}, LookupEnv: func(string) (string, bool) { return "", false }})
+		if err == nil && len(Diff(spec, spec)) > 0 {
+			t.Errorf("a spec differs from itself: %v", Diff(spec, spec))
+		}
+		if text, again := Check(Sources{Files: []string{path}, LookupEnv: func(string) (string, bool) { return "", false }}); (again == nil) != (err == nil) || strings.Contains(text, keyA) {
+			t.Errorf("check says %v and load %v; text %q", again, err, text)
+		}
+	})
+}

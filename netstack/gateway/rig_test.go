@@ -298,12 +298,12 @@ func dialTo(t *testing.T, network, address string) net.Conn {
 	return conn
 }
 
-// handshakes returns when each peer of each tunnel last shook hands.
-func (r *rig) handshakes() map[string]time.Time {
-	out := make(map[string]time.Time)
+// handshakes returns when each peer of each tunnel last shook hands, and how often.
+func (r *rig) handshakes() map[string]string {
+	out := make(map[string]string)
 	for _, tunnel := range r.Status().Tunnels {
 		for _, p := range tunnel.Peers {
-			out[tunnel.Name+"/"+p.Name] = p.LastHandshake
+			out[tunnel.Name+"/"+p.Name] = fmt.Sprintf("%d, last %s", p.Handshakes, p.LastHandshake)
 		}
 	}
 	return out

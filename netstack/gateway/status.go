@@ -39,8 +39,8 @@ type Rejection struct {
 
 // Problem is something that is wrong and that the gateway goes on trying to mend.
 type Problem struct {
-	Subject string    `json:"subject"` // "socks5 127.0.0.1:1080", "tunnel wg0"
-	Since   time.Time `json:"since"`
+	Subject string    `json:"subject"`        // "socks5 127.0.0.1:1080", "tunnel wg0 peer xTIBA5rb… (laptop)"
+	Since   time.Time `json:"since,omitzero"` // zero: not known
 	Reason  string    `json:"reason"`
 }
 
@@ -70,8 +70,10 @@ type PeerStatus struct {
 	Roamed        bool             `json:"roamed"`
 	AllowedIPs    []netip.Prefix   `json:"allowedIPs"`
 	Keepalive     float64          `json:"keepalive,omitempty"` // seconds; 0: off
+	Problem       string           `json:"problem,omitempty"`   // why the declared endpoint cannot be used
 	LastHandshake time.Time        `json:"lastHandshake,omitzero"`
 	HandshakeAge  float64          `json:"handshakeAge,omitempty"` // seconds; 0: never
+	Handshakes    uint64           `json:"handshakes"`             // since the tunnel was opened
 	ReceiveBytes  uint64           `json:"receiveBytes"`
 	TransmitBytes uint64           `json:"transmitBytes"`
 }
@@ -132,7 +134,9 @@ func peerStatus(p device.PeerState, now time.Time) PeerStatus {
 		Roamed:        p.Roamed(),
 		AllowedIPs:    p.AllowedIPs,
 		Keepalive:     p.PersistentKeepalive.Seconds(),
+		Problem:       p.EndpointProblem,
 		LastHandshake: p.LastHandshake,
+		Handshakes:    p.Handshakes,
 		ReceiveBytes:  p.ReceiveBytes,
 		TransmitBytes: p.TransmitBytes,
 	}
@@ -162,32 +166,37 @@ func (g *Gateway) Status() Status {
 	}
 	s.Started = now.started
 	s.Config.Ignored, s.Config.Warnings = texts(now.spec.Ignored), texts(now.spec.Warnings)
+	if s.Draining {
+		s.NotReady = append(s.NotReady, "the gateway is stopping")
+	}
 	for _, spec := range now.spec.Tunnels {
-		s.Tunnels = append(s.Tunnels, now.tunnels[spec.Name].status(at))
+		s.addTunnel(now.tunnels[spec.Name].status(at))
 	}
 	for _, service := range now.services {
-		s.Services = append(s.Services, service.status())
-		s.Problems = append(s.Problems, service.problems()...)
+		s.addService(service)
 	}
-	s.NotReady = s.why()
 	s.Ready = len(s.NotReady) == 0
 	return s
 }
 
-// why returns the reasons for which the gateway is not ready.
-func (s *Status) why() (reasons []string) {
-	if s.Draining {
-		reasons = append(reasons, "the gateway is stopping")
+func (s *Status) addTunnel(t TunnelStatus) {
+	s.Tunnels = append(s.Tunnels, t)
+	if !t.Up {
+		s.NotReady = append(s.NotReady, "tunnel "+t.Name+" is down: "+t.Down)
 	}
-	for _, t := range s.Tunnels {
-		if !t.Up {
-			reasons = append(reasons, "tunnel "+t.Name+" is down: "+t.Down)
+	for _, p := range t.Peers {
+		if p.Problem != "" {
+			s.Problems = append(s.Problems, Problem{Subject: peerName(t.Name, p.PublicKey, p.Name), Reason: p.Problem})
 		}
 	}
-	for _, p := range s.Problems {
-		reasons = append(reasons, p.Subject+" does not listen: "+p.Reason)
+}
+
+func (s *Status) addService(service *service) {
+	s.Services = append(s.Services, service.status())
+	for _, p := range service.problems() {
+		s.Problems = append(s.Problems, p)
+		s.NotReady = append(s.NotReady, p.Subject+" does not listen: "+p.Reason)
 	}
-	return reasons
 }
 
 func texts(notices []device.Notice) (out []string) {

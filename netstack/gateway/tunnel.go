@@ -159,6 +159,12 @@ func (t *tunnel) status(now time.Time) TunnelStatus {
 		s.Down = err.Error()
 		return s
 	}
+	select {
+	case <-t.net.Device().Done():
+		s.Down = "the device has ended by itself: restart the gateway"
+		return s
+	default:
+	}
 	s.Up, s.PublicKey, s.ListenPort = true, state.PublicKey, state.ListenPort
 	for _, p := range state.Peers {
 		s.Peers = append(s.Peers, peerStatus(p, now))

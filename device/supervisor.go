@@ -123,6 +123,7 @@ func (t *turn) handshakes() {
 	for peer, n := range t.tracker.take() {
 		p := t.model.byWG[peer]
 		if p == nil {
+			t.tracker.forget(peer) // removed, with a timer still running
 			continue
 		}
 		if n.completed {

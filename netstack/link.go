@@ -10,7 +10,7 @@ import (
 
 // link is the network card that gVisor sees: point to point, without link-layer header or
 // address. What the stack sends goes into the queue; what Stack.Write gets goes to the
-// dispatcher. It is where segmentation offload will be announced.
+// dispatcher. It announces segmentation offload: TCP may send packets of up to 64 KiB.
 type link struct {
 	queue      *queue
 	drops      *dropCounters
@@ -18,7 +18,10 @@ type link struct {
 	dispatcher atomic.Pointer[stack.NetworkDispatcher] // nil before CreateNIC and after its removal
 }
 
-var _ stack.LinkEndpoint = (*link)(nil)
+var (
+	_ stack.LinkEndpoint = (*link)(nil)
+	_ stack.GSOEndpoint  = (*link)(nil)
+)
 
 // WritePackets queues the packets, waiting for room (see queue). It never fails: when the
 // link is closed the packets are dropped, of which gVisor would only fill the program's
@@ -26,7 +29,7 @@ var _ stack.LinkEndpoint = (*link)(nil)
 func (l *link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	all := pkts.AsSlice()
 	for i, pkt := range all {
-		if !l.queue.push(pkt) {
+		if !l.queue.push(pkt, packetsOf(pkt, int(l.mtu.Load()))) {
 			l.drops.add(DropClosed, len(all)-i)
 			break
 		}
@@ -44,6 +47,12 @@ func (l *link) deliver(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffe
 	}
 	(*d).DeliverNetworkPacket(proto, pkt)
 }
+
+// SupportedGSO says that we cut large TCP segments, see segmenter.
+func (l *link) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
+
+// GSOMaxSize is the largest segment, headers included.
+func (l *link) GSOMaxSize() uint32 { return maxSegment }
 
 // Attach is called when the card is put into the stack, and with nil when it is taken out.
 func (l *link) Attach(d stack.NetworkDispatcher) {
@@ -63,9 +72,9 @@ func (l *link) MTU() uint32 { return l.mtu.Load() }
 // SetMTU is called by the stack; its routes read MTU for every packet.
 func (l *link) SetMTU(mtu uint32) { l.mtu.Store(mtu) }
 
-// Capabilities are none: in particular gVisor computes checksums on the way out and
-// verifies them on the way in. WireGuard authenticates packets, yet a peer may forward
-// what was broken before it got there.
+// Capabilities are none: in particular gVisor verifies all checksums on the way in.
+// WireGuard authenticates packets, yet a peer may forward what was broken before it got
+// there. On the way out it computes them, other than those of large TCP segments.
 func (l *link) Capabilities() stack.LinkEndpointCapabilities { return 0 }
 
 // Close ends the waits of WritePackets.

@@ -22,16 +22,25 @@ import (
 type queue struct {
 	mu       sync.Mutex
 	readable sync.Cond // the reader waits here while the ring is empty
-	writable sync.Cond // writers wait here while the ring is full
+	writable sync.Cond // writers wait here while the queue is full
 	writers  int       // how many writers wait
-	ring     []*stack.PacketBuffer
-	head     int // index of the oldest packet
-	count    int // packets in the ring
+	ring     []outbound
+	head     int // index of the oldest entry
+	count    int // entries in the ring
+	packets  int // packets on the wire that the entries stand for
 	closed   bool
 }
 
+// outbound is an entry of the queue: one packet, or a large TCP segment that is cut into
+// several when it is read. The queue is full when the packets on the wire are as many as
+// its length, so that offload makes it no larger in bytes.
+type outbound struct {
+	pkt     *stack.PacketBuffer
+	packets int // 1 or more
+}
+
 func newQueue(length int) *queue {
-	q := &queue{ring: make([]*stack.PacketBuffer, length)}
+	q := &queue{ring: make([]outbound, length)}
 	q.readable.L = &q.mu
 	q.writable.L = &q.mu
 	return q
@@ -39,10 +48,10 @@ func newQueue(length int) *queue {
 
 // push puts pkt in, waiting for room, and takes a reference of its own. It reports false
 // when the queue is closed.
-func (q *queue) push(pkt *stack.PacketBuffer) bool {
+func (q *queue) push(pkt *stack.PacketBuffer, packets int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.count == len(q.ring) && !q.closed {
+	for q.packets >= len(q.ring) && !q.closed {
 		q.writers++
 		q.writable.Wait()
 		q.writers--
@@ -50,33 +59,37 @@ func (q *queue) push(pkt *stack.PacketBuffer) bool {
 	if q.closed {
 		return false
 	}
-	q.ring[(q.head+q.count)%len(q.ring)] = pkt.IncRef()
+	q.ring[(q.head+q.count)%len(q.ring)] = outbound{pkt.IncRef(), packets}
 	q.count++
+	q.packets += packets
 	if q.count == 1 {
 		q.readable.Signal()
 	}
 	return true
 }
 
-// pop moves up to len(dst) packets, with their references, into dst. It waits for the
-// first one, and returns 0 when the queue is closed.
-func (q *queue) pop(dst []*stack.PacketBuffer) int {
+// pop moves entries, with their references, into dst: until dst is full or they stand for
+// as many packets as are wanted. It waits for the first one, and returns 0 when the queue
+// is closed.
+func (q *queue) pop(dst []outbound, packets int) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.count == 0 && !q.closed {
 		q.readable.Wait()
 	}
-	return q.take(dst)
+	return q.take(dst, packets)
 }
 
 // take is pop for who holds the lock; it never waits.
-func (q *queue) take(dst []*stack.PacketBuffer) int {
-	n := min(len(dst), q.count)
-	for i := range n {
-		dst[i], q.ring[q.head] = q.ring[q.head], nil
+func (q *queue) take(dst []outbound, packets int) (n int) {
+	for n < len(dst) && q.count > 0 && packets > 0 {
+		dst[n], q.ring[q.head] = q.ring[q.head], outbound{}
 		q.head = (q.head + 1) % len(q.ring)
+		q.count--
+		q.packets -= dst[n].packets
+		packets -= dst[n].packets
+		n++
 	}
-	q.count -= n
 	for range min(n, q.writers) {
 		q.writable.Signal()
 	}
@@ -87,20 +100,21 @@ func (q *queue) take(dst []*stack.PacketBuffer) int {
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.count
+	return q.packets
 }
 
 // close ends every wait and returns how many packets were still queued; they are released.
 func (q *queue) close() int {
 	q.mu.Lock()
 	q.closed = true
-	rest := make([]*stack.PacketBuffer, q.count)
-	q.take(rest)
+	lost := q.packets
+	rest := make([]outbound, q.count)
+	q.take(rest, q.packets)
 	q.readable.Broadcast()
 	q.writable.Broadcast()
 	q.mu.Unlock()
-	for _, pkt := range rest {
-		pkt.DecRef()
+	for _, o := range rest {
+		o.pkt.DecRef()
 	}
-	return len(rest)
+	return lost
 }

@@ -112,19 +112,25 @@ type end struct {
 // tunnel connects a and b by wireguard-go, with a handshake already made.
 func tunnel(t testing.TB, a, b tun.Device) {
 	t.Helper()
-	ea := openEnd(t, a, prefixes(addrA4, addrA6))
-	eb := openEnd(t, b, prefixes(addrB4, addrB6))
+	tunnelOver(t, conn.NewDefaultBind, a, b)
+}
+
+// tunnelOver is tunnel over other sockets than wireguard-go's own.
+func tunnelOver(t testing.TB, bind func() conn.Bind, a, b tun.Device) {
+	t.Helper()
+	ea := openEnd(t, a, bind(), prefixes(addrA4, addrA6))
+	eb := openEnd(t, b, bind(), prefixes(addrB4, addrB6))
 	ea.peerWith(t, eb)
 	eb.peerWith(t, ea)
 }
 
-func openEnd(t testing.TB, dev tun.Device, ips []netip.Prefix) *end {
+func openEnd(t testing.TB, dev tun.Device, bind conn.Bind, ips []netip.Prefix) *end {
 	t.Helper()
 	key, err := device.NewPrivateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &end{tun: dev, dev: wg.NewDevice(dev, conn.NewDefaultBind(), wg.NewLogger(wg.LogLevelSilent, "")), key: key, ips: ips}
+	e := &end{tun: dev, dev: wg.NewDevice(dev, bind, wg.NewLogger(wg.LogLevelSilent, "")), key: key, ips: ips}
 	t.Cleanup(e.dev.Close)
 	e.set(t, "private_key="+privateHex(t, key)+"\nlisten_port=0\n")
 	if err := e.dev.Up(); err != nil {

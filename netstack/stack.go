@@ -80,9 +80,10 @@ type Stack struct {
 	name string
 	log  zerolog.Logger
 
-	ip     *stack.Stack
-	link   *link
-	reader reader
+	ip         *stack.Stack
+	link       *link
+	reader     reader
+	coalescers coalescers
 
 	received traffic // what Write got
 	sent     traffic // what Read returned
@@ -224,6 +225,7 @@ func (s *Stack) Close() error {
 func (s *Stack) close() {
 	close(s.done)
 	s.link.Close() // first: who waits for room holds locks that are needed below
+	s.drops.add(DropClosed, s.reader.release())
 	s.life.Lock()
 	s.ip.Close()
 	s.life.Unlock()

@@ -79,7 +79,11 @@ func TestConversations(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %s", name, family(addr)), func(t *testing.T) {
 				a, b := rig(t)
 				t.Run("half-close carries an answer", func(t *testing.T) { halfCloseTalk(t, a, b, addr) })
-				t.Run("bulk arrives unchanged", func(t *testing.T) { bulkTalk(t, a, b, addr, 1, bulk) })
+				size := bulk
+				if name != "wireguard" || addr.Is6() {
+					size /= 8
+				}
+				t.Run("bulk arrives unchanged", func(t *testing.T) { bulkTalk(t, a, b, addr, 1, size) })
 				t.Run("16 streams at once", func(t *testing.T) { bulkTalk(t, a, b, addr, 16, streamBulk) })
 				t.Run("datagrams of all sizes", func(t *testing.T) { datagramTalk(t, a, b, addr) })
 			})

@@ -5,17 +5,17 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
-	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
 // reader is the state of Stack.Read from one call to the next.
 type reader struct {
-	mu    sync.Mutex // one Read at a time
-	batch [batchSize]*stack.PacketBuffer
+	mu      sync.Mutex // one Read at a time
+	batch   [batchSize]outbound
+	waiting []outbound // part of batch: popped, not begun
+	current segmenter  // begun
 }
 
 type traffic struct{ packets, bytes atomic.Uint64 }
@@ -35,48 +35,57 @@ func (s *Stack) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	if len(bufs) == 0 {
 		return 0, nil
 	}
-	for {
-		n := s.link.queue.pop(r.batch[:min(len(bufs), len(r.batch))])
-		if n == 0 {
-			return 0, os.ErrClosed
+	for !s.isClosed() {
+		if len(r.waiting) == 0 && !r.current.active() {
+			r.waiting = r.batch[:s.link.queue.pop(r.batch[:], len(bufs))]
 		}
-		if filled := s.fill(bufs, sizes, offset, r.batch[:n]); filled > 0 {
-			return filled, nil
+		if n := s.fill(bufs, sizes, offset); n > 0 {
+			return n, nil
 		}
 	}
+	return 0, os.ErrClosed
 }
 
-// fill copies the packets out and releases them.
-func (s *Stack) fill(bufs [][]byte, sizes []int, offset int, pkts []*stack.PacketBuffer) (filled int) {
+// fill copies packets out until the buffers are full or nothing waits.
+func (s *Stack) fill(bufs [][]byte, sizes []int, offset int) (n int) {
 	bytes := 0
-	for i, pkt := range pkts {
-		if size := pkt.Size(); size > len(bufs[filled])-offset {
+	for n < len(bufs) && s.reader.advance(int(s.link.MTU())) {
+		size := s.reader.current.next(bufs[n][offset:])
+		if size == 0 {
 			s.drops.add(DropTooBig, 1)
-		} else {
-			copyPacket(bufs[filled][offset:], pkt)
-			sizes[filled] = size
-			bytes += size
-			filled++
-		}
-		pkt.DecRef()
-		pkts[i] = nil
-	}
-	s.sent.add(filled, bytes)
-	return filled
-}
-
-// copyPacket writes headers and payload of pkt, which lie in several views, into dst.
-func copyPacket(dst []byte, pkt *stack.PacketBuffer) {
-	views, skip := pkt.AsViewList()
-	for v := views.Front(); v != nil; v = v.Next() {
-		part := v.AsSlice()
-		if skip >= len(part) {
-			skip -= len(part)
 			continue
 		}
-		dst = dst[copy(dst, part[skip:]):]
-		skip = 0
+		sizes[n] = size
+		bytes += size
+		n++
 	}
+	s.sent.add(n, bytes)
+	return n
+}
+
+// advance makes sure that a packet is begun, and reports false when there is none.
+func (r *reader) advance(mtu int) bool {
+	if r.current.active() {
+		return true
+	}
+	if len(r.waiting) == 0 {
+		return false
+	}
+	r.current.start(r.waiting[0].pkt, mtu)
+	r.waiting[0] = outbound{}
+	r.waiting = r.waiting[1:]
+	return true
+}
+
+// release lets go what was popped and not given out. It returns how many that were.
+func (r *reader) release() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.advance(DefaultMTU) {
+		r.current.release()
+		n++
+	}
+	return n
 }
 
 // Write hands packets that came out of the tunnel, each from offset on, to the stack, as
@@ -90,19 +99,19 @@ func (s *Stack) Write(bufs [][]byte, offset int) (int, error) {
 	if s.isClosed() {
 		return 0, os.ErrClosed
 	}
+	c := s.coalescers.get(s.link.deliver)
 	bytes := 0
 	for _, buf := range bufs {
 		packet := buf[offset:]
 		bytes += len(packet)
-		proto, ok := protocolOf(packet)
-		if !ok {
+		if proto, ok := protocolOf(packet); ok {
+			c.add(proto, packet)
+		} else {
 			s.drops.add(DropBadPacket, 1)
-			continue
 		}
-		s.link.deliver(proto, stack.NewPacketBuffer(stack.PacketBufferOptions{
-			Payload: buffer.MakeWithView(buffer.NewViewWithData(packet)),
-		}))
 	}
+	c.flush()
+	s.coalescers.put(c)
 	s.received.add(len(bufs), bytes)
 	return len(bufs), nil
 }

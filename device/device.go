@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -40,8 +41,9 @@ type Options struct {
 var (
 	// ErrClosed is returned by every method after Close.
 	ErrClosed = errors.New("device is closed")
-	// ErrNoPeer means that no peer's AllowedIPs cover an address.
-	ErrNoPeer = errors.New("no peer's allowed IPs cover the address")
+	// ErrNoPeer means that no peer's AllowedIPs cover an address. It is a
+	// syscall.ENETUNREACH, as from a kernel that has no route.
+	ErrNoPeer = fmt.Errorf("no peer's allowed IPs cover the address: %w", syscall.ENETUNREACH)
 )
 
 // Device is one live WireGuard interface. All methods may be called from any goroutine.

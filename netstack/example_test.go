@@ -100,7 +100,7 @@ AllowedIPs = 10.0.0.1/32
 	defer cancel()
 	_, err = n.DialContext(ctx, "tcp", "10.0.0.9:22")
 	fmt.Println(err)
-	// Output: dial tcp 10.0.0.9:22: 10.0.0.9: no peer's allowed IPs cover the address
+	// Output: dial tcp 10.0.0.9:22: 10.0.0.9: no peer's allowed IPs cover the address: network is unreachable
 }
 
 func newKey() device.PrivateKey {

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 var buildUpstream, buildEnd func() (string, error)
 
 func goBuild(path, what string) (string, error) {
-	cmd := exec.Command("go", "build", "-o", path, what)
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", path, what)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w: %s", what, err, out)

@@ -108,7 +108,7 @@ func (b *behindNAT) clientAsPeer() device.PeerConfig {
 // flows go both ways once the client has spoken.
 func (b *behindNAT) flows(t *testing.T) (up, down *netns.Flow) {
 	t.Helper()
-	if _, err := b.client.Ping(near4, 1, 8); err != nil {
+	if err := b.client.AwaitPing(near4); err != nil {
 		t.Fatal(err)
 	}
 	const rate = 500
@@ -197,7 +197,7 @@ func TestIdleClientBehindARebindingNATIsFoundByItsKeepalive(t *testing.T) {
 	node.apply(device.Config{ListenPort: hubAddr.Port(), Peers: []device.PeerConfig{peer}})
 	b.configureClient(node.key.Public())
 	b.clientProgram.wg("set", b.clientProgram.name, "peer", node.key.Public().String(), "persistent-keepalive", "1")
-	if _, err := b.client.Ping(near4, 1, 8); err != nil {
+	if err := b.client.AwaitPing(near4); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {

@@ -107,9 +107,18 @@ func (p *tunnel) directions() []inner {
 	}
 }
 
+// connect has a session stand. The side that may not know where the other is waits.
+func (p *tunnel) connect(t *testing.T) {
+	t.Helper()
+	if err := p.far.AwaitPing(near4); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // flows starts one in each direction, and has them all arrive.
 func (p *tunnel) flows(t *testing.T, rate int, directions ...inner) (flows []*netns.Flow) {
 	t.Helper()
+	p.connect(t)
 	for _, d := range directions {
 		f := netns.StartFlow(t, netns.FlowOptions{
 			From: d.from, To: d.to, Src: netip.AddrPortFrom(d.src, 0), Dst: netip.AddrPortFrom(d.dst, 7000), Rate: rate,
@@ -126,6 +135,7 @@ func TestUpstreamOnATUNCarriesPingAndTCPBothWays(t *testing.T) {
 	for name, o := range map[string]outer{"IPv4 outside": outer4, "IPv6 outside": outer6} {
 		t.Run(name, func(t *testing.T) {
 			p := newTunnel(t, o, nil)
+			p.connect(t)
 			for _, d := range p.directions() {
 				t.Run(d.name, func(t *testing.T) { carries(t, d) })
 			}
@@ -172,9 +182,7 @@ func TestKeepaliveReachesUpstreamAndUpstreamsReachesUs(t *testing.T) {
 				p.farConf.Peers[0].PersistentKeepalive = tt.far
 			})
 			us, them := p.node.key.Public(), p.peer.key.Public()
-			if _, err := p.near.Ping(far4, 1, 8); err != nil {
-				t.Fatal(err)
-			}
+			p.connect(t)
 			received := func() (near, far int) {
 				return int(p.node.peer(them).Received), int(p.peer.peer(us).ReceiveBytes)
 			}
@@ -203,14 +211,15 @@ func TestPresharedKeyMustBeTheSameAsUpstreams(t *testing.T) {
 	if _, err := p.near.Ping(far4, 1, 8); err == nil {
 		t.Fatal("two different preshared keys agree")
 	}
+	if at := p.node.peer(p.peer.key.Public()).LastHandshake; !at.IsZero() {
+		t.Fatalf("a handshake with two different preshared keys at %v", at)
+	}
 	p.nearConf.Peers[0].PresharedKey = psk
 	changes := p.node.apply(p.nearConf)
 	if len(changes) != 1 || changes[0].Field != "preshared_key" || changes[0].New != "(redacted)" {
 		t.Errorf("changes: %v", changes)
 	}
-	if _, err := p.far.Ping(near4, 3, 8); err != nil {
-		t.Errorf("with one preshared key: %v", err)
-	}
+	p.connect(t)
 	if _, err := p.near.Ping(far4, 3, 8); err != nil {
 		t.Errorf("with one preshared key: %v", err)
 	}

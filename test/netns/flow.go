@@ -32,7 +32,8 @@ type Flow struct {
 	send   *net.UDPConn
 	recv   *net.UDPConn
 	cancel context.CancelFunc
-	runs   sync.WaitGroup
+	sender sync.WaitGroup
+	reader sync.WaitGroup
 
 	mu      sync.Mutex
 	packets []flight // by sequence number
@@ -65,8 +66,8 @@ func StartFlow(t testing.TB, o FlowOptions) *Flow {
 	f := &Flow{opt: o, cancel: cancel, changed: make(chan struct{}, 1)}
 	f.send = listenUDP(t, o.From, o.Src)
 	f.recv = listenUDP(t, o.To, o.Dst)
-	f.runs.Go(func() { f.sendAll(ctx) })
-	f.runs.Go(f.receiveAll)
+	f.sender.Go(func() { f.sendAll(ctx) })
+	f.reader.Go(f.receiveAll)
 	t.Cleanup(f.close)
 	return f
 }
@@ -98,9 +99,10 @@ func growBuffer(c *net.UDPConn) error {
 
 func (f *Flow) close() {
 	f.cancel()
+	f.sender.Wait()
 	f.send.Close()
 	f.recv.Close()
-	f.runs.Wait()
+	f.reader.Wait()
 }
 
 // sendAll sends in steps of a millisecond or more. What a missed tick would have sent is not
@@ -228,6 +230,9 @@ func (f *Flow) Stop() Report { return StopAll(f)[0] }
 func StopAll(flows ...*Flow) (reports []Report) {
 	for _, f := range flows {
 		f.cancel()
+	}
+	for _, f := range flows {
+		f.sender.Wait()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), underWay)
 	defer cancel()

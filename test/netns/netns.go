@@ -178,6 +178,9 @@ func (l *Lab) Connect(a, b *Namespace) {
 // kept from the CPU for a second.
 func (n *Namespace) TUN(name string, mtu int, addrs ...string) {
 	n.t.Helper()
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		n.t.Fatalf("a TUN needs /dev/net/tun (modprobe tun, or --device /dev/net/tun for a container): %v", err)
+	}
 	commands := []string{
 		"tuntap add mode tun dev " + name,
 		fmt.Sprintf("link set %s mtu %d txqueuelen 10000 up", name, mtu),

@@ -48,6 +48,9 @@ func TestPingIsAnsweredByTheOtherNamespaceAlone(t *testing.T) {
 	if _, err := left.Ping(netip.MustParseAddr("198.51.100.1"), 1, 8); err == nil || !strings.Contains(err.Error(), "unreachable") {
 		t.Errorf("ping without a route: %v", err)
 	}
+	if err := left.AwaitPing(right6); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestExchangeCarriesTheSameBytesBothWays(t *testing.T) {

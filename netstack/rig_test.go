@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"testing"
@@ -197,15 +196,4 @@ func newUpstream(t testing.TB, addrs ...netip.Addr) (tun.Device, *upstream.Net) 
 		t.Fatal(err)
 	}
 	return dev, n
-}
-
-// reasonOf is the innermost error, for comparison of reasons.
-func reasonOf(err error) error {
-	for {
-		var op *net.OpError
-		if !errors.As(err, &op) {
-			return err
-		}
-		err = op.Err
-	}
 }

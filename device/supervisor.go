@@ -126,6 +126,9 @@ func (t *turn) handshakes() {
 			t.tracker.forget(peer) // removed, with a timer still running
 			continue
 		}
+		if n.crossed {
+			t.crossed(p)
+		}
 		if n.completed {
 			t.answered(p)
 			continue
@@ -145,6 +148,16 @@ func (t *turn) handshakes() {
 			t.silence(p)
 		}
 	}
+}
+
+// crossed has a handshake made anew whose session is no good. Should it be so on both sides,
+// the one with the larger key waits for the other.
+func (t *turn) crossed(p *peer) {
+	wait := settle
+	if t.model.publicKey.Compare(p.key) > 0 {
+		wait *= 3
+	}
+	t.model.anew[p] = t.now.Add(wait)
 }
 
 func (t *turn) answered(p *peer) {

@@ -38,6 +38,7 @@ type track struct {
 	tries   int           // initiations since then
 	sent    time.Time     // the last of them that left; zero: none is under way
 	err     error         // why the last one could not be sent
+	replied bool          // a response was sent, and no initiation since
 	changed chan struct{} // closed when last moves
 }
 
@@ -47,6 +48,7 @@ type news struct {
 	retried   bool // no answer for rekeyTimeout
 	first     bool // the first initiation after silence
 	unsent    bool // the initiation could not be sent at all
+	crossed   bool // a session was begun in which nothing can be received
 }
 
 func newTracker(log zerolog.Logger) *tracker {
@@ -91,8 +93,12 @@ func peerOf(args []any) *wg.Peer {
 // event matches on the tail of the format: the head is the peer.
 func (t *tracker) event(p *wg.Peer, format string, args []any) {
 	switch {
-	case strings.HasSuffix(format, "Received handshake response"), strings.HasSuffix(format, "Received handshake initiation"):
+	case strings.HasSuffix(format, "Received handshake response"):
+		t.responded(p)
+	case strings.HasSuffix(format, "Received handshake initiation"):
 		t.completed(p)
+	case strings.HasSuffix(format, "Sending handshake response"):
+		t.tell(p, func(tr *track, _ *news) { tr.replied = true })
 	case strings.HasSuffix(format, "Sending handshake initiation"):
 		t.initiated(p)
 	case strings.HasSuffix(format, "retrying (try %d)"):
@@ -113,10 +119,23 @@ func (t *tracker) completed(p *wg.Peer) {
 	})
 }
 
+// responded follows a response to our initiation. When both sides initiate at once, two of
+// wireguard-go's workers may take the other's initiation and the response at the same time.
+// Then it sends its own response, gives up the index that the initiation had, and yet begins
+// the session of that initiation: what comes in it finds no index. On its own, the other
+// side would notice after 15 s.
+func (t *tracker) responded(p *wg.Peer) {
+	if !t.get(p).replied {
+		t.completed(p)
+		return
+	}
+	t.tell(p, func(tr *track, n *news) { tr.last, n.crossed = time.Time{}, true })
+}
+
 func (t *tracker) initiated(p *wg.Peer) {
 	t.tell(p, func(tr *track, n *news) {
 		tr.tries++
-		tr.sent, tr.err = time.Now(), nil
+		tr.sent, tr.err, tr.replied = time.Now(), nil, false
 		n.first = tr.tries == 1
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	wg "golang.zx2c4.com/wireguard/device"
+
 	"github.com/stillwire/stillwire/device/devicetest"
 )
 
@@ -49,3 +51,51 @@ func TestCrossedHandshakeIsMadeAnew(t *testing.T) {
 		})
 	}
 }
+
+// Each side's initiation arrives while the other's is under way, so each gives up its own,
+// and nobody may speak in the sessions that they answer with. On their own, both would try
+// again after 5 s.
+func TestBothSidesSpeakFirstAtOnce(t *testing.T) {
+	const near, smallerKey, largerKey = 7, 3, 4 // by their public keys
+	for _, tt := range []struct {
+		name  string
+		far   byte
+		plain bool // wireguard-go as it is
+	}{
+		{"beside a Device with a smaller key", smallerKey, false},
+		{"beside a Device with a larger key", largerKey, false},
+		{"beside wireguard-go with a smaller key", smallerKey, true},
+		{"beside wireguard-go with a larger key", largerKey, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, net *devicetest.Network) {
+				open := newNode
+				if tt.plain {
+					open = newPlainNode
+				}
+				a, b := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", near), open(t, net.Host("192.0.2.2"), "10.9.0.2", tt.far)
+				if smaller := b.key.Public().Compare(a.key.Public()) < 0; smaller != (tt.far == smallerKey) {
+					t.Fatal("the keys are not what the test says")
+				}
+				a.apply(t, a.config(b.asPeer("192.0.2.2:51820", 0)))
+				b.apply(t, b.config(a.asPeer("192.0.2.1:51820", 0)))
+				a.send(t, b, 1)
+				b.send(t, a, 1)
+				pass(1500 * time.Millisecond)
+				mustHave(t, a, 1, 1)
+				mustHave(t, b, 1, 1)
+			})
+		})
+	}
+}
+
+// newPlainNode is newNode with a supervisor that is told nothing: it does what wireguard-go
+// does.
+func newPlainNode(t *testing.T, h *devicetest.Host, addr string, key byte, edit ...func(*Options)) *node {
+	return newNode(t, h, addr, key, append(edit, func(o *Options) { o.Bind = plainBind{o.Bind.(*devicetest.Bind)} })...)
+}
+
+// plainBind keeps what is logged from everybody.
+type plainBind struct{ *devicetest.Bind }
+
+func (b plainBind) WrapLogger(*wg.Logger) *wg.Logger { return devicetest.Logger(nil) }

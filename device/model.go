@@ -24,6 +24,7 @@ type model struct {
 	greet      []*peer             // to be sent a first handshake, paced
 	hurry      map[*peer]time.Time // when the next address gets its turn
 	anew       map[*peer]time.Time // when a handshake with a new address is begun
+	doubts     map[*peer]doubt     // sessions that may not stand
 }
 
 // peer is one peer of the model. key and wg never change.
@@ -49,6 +50,7 @@ func newModel() model {
 		byWG:   make(map[*wg.Peer]*peer),
 		hurry:  make(map[*peer]time.Time),
 		anew:   make(map[*peer]time.Time),
+		doubts: make(map[*peer]doubt),
 		routes: &routes{},
 	}
 }
@@ -86,6 +88,7 @@ func (m *model) apply(op Op) {
 		delete(m.byWG, p.wg)
 		delete(m.hurry, p)
 		delete(m.anew, p)
+		delete(m.doubts, p)
 	}
 }
 

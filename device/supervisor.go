@@ -57,8 +57,9 @@ const (
 type turn struct {
 	*Device
 	now     time.Time
-	next    time.Time // when to look again; zero: when something happens
-	live    map[PublicKey]netip.AddrPort
+	next    time.Time                    // when to look again; zero: when something happens
+	live    map[PublicKey]netip.AddrPort // nil: not read
+	stood   map[PublicKey]time.Time      // since when each session stands; read with live
 	changes []Change
 	after   []func()
 }
@@ -97,6 +98,7 @@ func (d *Device) look() (next time.Time, ok bool) {
 	t.answers()
 	t.hurries()
 	t.initiations()
+	t.doubts()
 	t.greet()
 	t.saveWhenDue()
 	t.next = earlier(t.next, d.names.ask(d.ctx, t.now))
@@ -126,9 +128,7 @@ func (t *turn) handshakes() {
 			t.tracker.forget(peer) // removed, with a timer still running
 			continue
 		}
-		if n.crossed {
-			t.crossed(p)
-		}
+		t.mistrust(p, n)
 		if n.completed {
 			t.answered(p)
 			continue
@@ -148,16 +148,6 @@ func (t *turn) handshakes() {
 			t.silence(p)
 		}
 	}
-}
-
-// crossed has a handshake made anew whose session is no good. Should it be so on both sides,
-// the one with the larger key waits for the other.
-func (t *turn) crossed(p *peer) {
-	wait := settle
-	if t.model.publicKey.Compare(p.key) > 0 {
-		wait *= 3
-	}
-	t.model.anew[p] = t.now.Add(wait)
 }
 
 func (t *turn) answered(p *peer) {
@@ -290,15 +280,23 @@ func (t *turn) liveOf(p *peer) netip.AddrPort {
 	if !p.path.heard {
 		return p.path.applied
 	}
-	if t.live == nil {
-		t.live = make(map[PublicKey]netip.AddrPort)
-		if s, err := t.observe(); err == nil {
-			for _, seen := range s.Peers {
-				t.live[seen.PublicKey] = seen.Endpoint
-			}
-		}
-	}
+	t.read()
 	return t.live[p.key]
+}
+
+// read reads the device, once a turn at most.
+func (t *turn) read() {
+	if t.live != nil {
+		return
+	}
+	t.live, t.stood = make(map[PublicKey]netip.AddrPort), make(map[PublicKey]time.Time)
+	s, err := t.observe()
+	if err != nil {
+		return
+	}
+	for _, seen := range s.Peers {
+		t.live[seen.PublicKey], t.stood[seen.PublicKey] = seen.Endpoint, seen.LastHandshake
+	}
 }
 
 // move sets an endpoint of a peer without a live session, and has it greeted there.

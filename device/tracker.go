@@ -49,6 +49,7 @@ type news struct {
 	first     bool // the first initiation after silence
 	unsent    bool // the initiation could not be sent at all
 	crossed   bool // a session was begun in which nothing can be received
+	met       bool // two first initiations met, and each side may have given up its own
 }
 
 func newTracker(log zerolog.Logger) *tracker {
@@ -96,7 +97,7 @@ func (t *tracker) event(p *wg.Peer, format string, args []any) {
 	case strings.HasSuffix(format, "Received handshake response"):
 		t.responded(p)
 	case strings.HasSuffix(format, "Received handshake initiation"):
-		t.completed(p)
+		t.called(p)
 	case strings.HasSuffix(format, "Sending handshake response"):
 		t.tell(p, func(tr *track, _ *news) { tr.replied = true })
 	case strings.HasSuffix(format, "Sending handshake initiation"):
@@ -110,13 +111,24 @@ func (t *tracker) event(p *wg.Peer, format string, args []any) {
 }
 
 func (t *tracker) completed(p *wg.Peer) {
+	t.tell(p, func(tr *track, n *news) { tr.complete(n) })
+}
+
+// called follows an initiation of the other side.
+func (t *tracker) called(p *wg.Peer) {
 	t.tell(p, func(tr *track, n *news) {
-		tr.last, tr.tries, tr.err = time.Now(), 0, nil
-		tr.count++
-		close(tr.changed)
-		tr.changed = make(chan struct{})
-		n.completed = true
+		now := time.Now()
+		n.met = n.met || tr.calling(now) && now.Sub(tr.sent) < rekeyTimeout
+		tr.complete(n)
 	})
+}
+
+func (tr *track) complete(n *news) {
+	tr.last, tr.tries, tr.err = time.Now(), 0, nil
+	tr.count++
+	close(tr.changed)
+	tr.changed = make(chan struct{})
+	n.completed = true
 }
 
 // responded follows a response to our initiation. When both sides initiate at once, two of

@@ -550,7 +550,7 @@ func TestReach(t *testing.T) {
 		if !errors.As(err, &he) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("Reach of a dead peer: %v", err)
 		}
-		want := HandshakeError{Peer: gone.key.Public(), Endpoint: netip.MustParseAddrPort("192.0.2.3:51820"), Tries: 3, Err: context.DeadlineExceeded}
+		want := HandshakeError{Peer: gone.key.Public(), Endpoint: netip.MustParseAddrPort("192.0.2.3:51820"), Tries: 4, Err: context.DeadlineExceeded}
 		if diff := cmp.Diff(want, *he, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b error) bool { return a == b })); diff != "" {
 			t.Errorf("error (-want +got):\n%s", diff)
 		}
@@ -607,4 +607,22 @@ func edit(t *testing.T, path, old, new string) {
 	if err := os.WriteFile(path, bytes.ReplaceAll(b, []byte(old), []byte(new)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Who waits for a peer that comes up a moment late does not wait out five seconds.
+func TestReachCallsAgainSoon(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		a, b := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1), newNode(t, net.Host("192.0.2.2"), "10.9.0.2", 2)
+		a.apply(t, a.config(b.asPeer("192.0.2.2:51820", 0)))
+		pass(100 * time.Millisecond)
+		b.apply(t, b.config(a.asPeer("", 0)))
+		start := time.Now()
+		if err := a.Reach(t.Context(), b.addr); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d > 1500*time.Millisecond {
+			t.Errorf("reached after %v", d)
+		}
+		exchange(t, a, b, 1, 5)
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	wg "golang.zx2c4.com/wireguard/device"
 )
 
 // HandshakeError tells why there is no session with a peer.
@@ -39,23 +41,39 @@ func (d *Device) Reach(ctx context.Context, dst netip.Addr) error {
 	if p == nil {
 		return fmt.Errorf("%s: %w", dst, ErrNoPeer)
 	}
-	again := time.NewTicker(rekeyTimeout + rekeyTimeout/10)
+	again := time.NewTimer(0)
 	defer again.Stop()
-	for {
+	for patience := firstTry; ; {
 		tr := d.tracker.get(p.wg)
 		if tr.alive(time.Now()) {
 			return nil
 		}
-		p.wg.SendHandshakeInitiation(false)
 		select {
 		case <-tr.changed:
-		case <-again.C: // wireguard-go gives up after 90 s, a caller may wait longer
+		case <-again.C:
+			if callAgain(p.wg, tr, patience) {
+				patience = min(2*patience, rekeyTimeout)
+			}
+			again.Reset(patience + settle)
 		case <-ctx.Done():
 			return d.handshakeError(p, context.Cause(ctx))
 		case <-d.ctx.Done():
 			return ErrClosed
 		}
 	}
+}
+
+// callAgain has somebody waiting for an answer, so it does not wait out wireguard-go's five
+// seconds when the last initiation is older than patience: the far side may have been late by
+// a moment. It reports whether it did not wait: patience grows then, since a new initiation
+// voids the answer to the last one.
+func callAgain(p *wg.Peer, tr track, patience time.Duration) bool {
+	if tr.sent.IsZero() || time.Since(tr.sent) < patience {
+		p.SendHandshakeInitiation(false)
+		return false
+	}
+	initiateAnew(p)
+	return true
 }
 
 // Renew starts a handshake with the peer that owns dst although its session looks well, at

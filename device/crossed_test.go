@@ -13,7 +13,9 @@ import (
 // Two sides that speak first at once: wireguard-go can take the answer to its own initiation
 // after it has answered the other's, and then has a session in which it hears nothing.
 func TestCrossedHandshakeIsMadeAnew(t *testing.T) {
-	const sendsResponse, getsResponse, sendsInitiation = "%v - Sending handshake response", "%v - Received handshake response", "%v - Sending handshake initiation"
+	const sendsInitiation = "%v - Sending handshake initiation"
+	const sendsResponse, cannotRespond = "%v - Sending handshake response", "%v - Failed to create response message: %v"
+	const getsResponse = "%v - Received handshake response"
 	for _, tt := range []struct {
 		name  string
 		lines []string // of wireguard-go's log
@@ -22,6 +24,8 @@ func TestCrossedHandshakeIsMadeAnew(t *testing.T) {
 		{"response taken after one was sent", []string{sendsInitiation, sendsResponse, getsResponse}, 1},
 		{"response taken after one was sent, and an initiation after that", []string{sendsResponse, sendsInitiation, getsResponse}, 0},
 		{"response taken", []string{sendsInitiation, getsResponse}, 0},
+		{"response taken before one was made", []string{sendsInitiation, sendsResponse, cannotRespond, getsResponse}, 0},
+		{"response taken before one was made, told late", []string{sendsInitiation, sendsResponse, getsResponse, cannotRespond}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, net *devicetest.Network) {
@@ -40,7 +44,7 @@ func TestCrossedHandshakeIsMadeAnew(t *testing.T) {
 					return devicetest.Pass
 				})
 				for _, line := range tt.lines {
-					a.tracker.logger().Verbosef(line, a.model.peers[b.key.Public()].wg)
+					a.tracker.logger().Verbosef(line, a.model.peers[b.key.Public()].wg, nil)
 				}
 				pass(time.Second)
 				if got := initiations.Load(); got != tt.want {

@@ -39,6 +39,7 @@ type track struct {
 	sent    time.Time     // the last of them that left; zero: none is under way
 	err     error         // why the last one could not be sent
 	replied bool          // a response was sent, and no initiation since
+	void    bool          // and yet a response to our initiation was taken: see responded
 	changed chan struct{} // closed when last moves
 }
 
@@ -100,6 +101,8 @@ func (t *tracker) event(p *wg.Peer, format string, args []any) {
 		t.called(p)
 	case strings.HasSuffix(format, "Sending handshake response"):
 		t.tell(p, func(tr *track, _ *news) { tr.replied = true })
+	case strings.HasSuffix(format, "Failed to create response message: %v"):
+		t.tell(p, (*track).acquit)
 	case strings.HasSuffix(format, "Sending handshake initiation"):
 		t.initiated(p)
 	case strings.HasSuffix(format, "retrying (try %d)"):
@@ -124,7 +127,7 @@ func (t *tracker) called(p *wg.Peer) {
 }
 
 func (tr *track) complete(n *news) {
-	tr.last, tr.tries, tr.err = time.Now(), 0, nil
+	tr.last, tr.tries, tr.err, tr.void = time.Now(), 0, nil, false
 	tr.count++
 	close(tr.changed)
 	tr.changed = make(chan struct{})
@@ -141,7 +144,17 @@ func (t *tracker) responded(p *wg.Peer) {
 		t.completed(p)
 		return
 	}
-	t.tell(p, func(tr *track, n *news) { tr.last, n.crossed = time.Time{}, true })
+	t.tell(p, func(tr *track, n *news) { tr.last, tr.void, n.crossed = time.Time{}, true, true })
+}
+
+// acquit follows a response that was announced and then not made, as the one to our own
+// initiation had come first: that one's session is good.
+func (tr *track) acquit(n *news) {
+	tr.replied = false
+	if tr.void {
+		n.crossed = false
+		tr.complete(n)
+	}
 }
 
 func (t *tracker) initiated(p *wg.Peer) {

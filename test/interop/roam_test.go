@@ -37,7 +37,8 @@ func TestRoamingIsFollowedBothWays(t *testing.T) {
 
 			var dark []netns.Window
 			begun := time.Now()
-			p.far.IP("addr add "+tt.newFar+tt.bits+" dev near", "addr del "+tt.outer.far.String()+tt.bits+" dev near")
+			p.far.AddAddrs("near", tt.newFar+tt.bits)
+			p.far.IP("addr del " + tt.outer.far.String() + tt.bits + " dev near")
 			ended := time.Now()
 			await(t, 20*time.Second, func() error {
 				return p.node.follows(p.peer.key.Public(), func(at netip.AddrPort) bool { return at.Addr().String() == tt.newFar })
@@ -46,7 +47,8 @@ func TestRoamingIsFollowedBothWays(t *testing.T) {
 			dark = append(dark, darkWindow(t, begun, ended, flows...))
 
 			begun = time.Now()
-			p.near.IP("addr add "+tt.newNear+tt.bits+" dev far", "addr del "+tt.outer.near.String()+tt.bits+" dev far")
+			p.near.AddAddrs("far", tt.newNear+tt.bits)
+			p.near.IP("addr del " + tt.outer.near.String() + tt.bits + " dev far")
 			ended = time.Now()
 			await(t, 20*time.Second, func() error {
 				if at := p.peer.endpoint(p.node.key.Public()); at.Addr().String() != tt.newNear {

@@ -54,8 +54,8 @@ func newTunnel(t *testing.T, o outer, edit func(*tunnel)) *tunnel {
 	lab := netns.NewLab(t)
 	p := &tunnel{near: lab.Namespace("near"), far: lab.Namespace("far")}
 	lab.Connect(p.near, p.far)
-	p.near.IP("addr add 192.0.2.1/24 dev far", "addr add 2001:db8::1/64 dev far")
-	p.far.IP("addr add 192.0.2.2/24 dev near", "addr add 2001:db8::2/64 dev near")
+	p.near.AddAddrs("far", "192.0.2.1/24", "2001:db8::1/64")
+	p.far.AddAddrs("near", "192.0.2.2/24", "2001:db8::2/64")
 	for _, ns := range []*netns.Namespace{p.near, p.far} {
 		ns.Sysctl("net/ipv4/conf/all/promote_secondaries", "1")
 	}

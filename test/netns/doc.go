@@ -5,7 +5,7 @@
 //	lab := netns.NewLab(t)
 //	near, far := lab.Namespace("near"), lab.Namespace("far")
 //	lab.Connect(near, far)
-//	near.IP("addr add 192.0.2.1/24 dev far")
+//	near.AddAddrs("far", "192.0.2.1/24")
 //
 // Nothing is made in the namespace of the test process, and everything is gone when the test
 // ends, whatever its end. All methods may be called from any goroutine; those that end the

@@ -73,7 +73,7 @@ type Namespace struct {
 	name string // of the whole machine
 }
 
-// Namespace makes a namespace with its loopback up. IPv6 addresses are usable at once.
+// Namespace makes a namespace with its loopback up.
 func (l *Lab) Namespace(role string) *Namespace {
 	l.t.Helper()
 	n := &Namespace{t: l.t, lab: l, role: role, name: l.Name(role)}
@@ -181,12 +181,22 @@ func (n *Namespace) TUN(name string, mtu int, addrs ...string) {
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		n.t.Fatalf("a TUN needs /dev/net/tun (modprobe tun, or --device /dev/net/tun for a container): %v", err)
 	}
-	commands := []string{
-		"tuntap add mode tun dev " + name,
-		fmt.Sprintf("link set %s mtu %d txqueuelen 10000 up", name, mtu),
-	}
+	n.IP("tuntap add mode tun dev "+name, fmt.Sprintf("link set %s mtu %d txqueuelen 10000 up", name, mtu))
+	n.AddAddrs(name, addrs...)
+}
+
+// AddAddrs gives an interface addresses, each with its prefix length, that may be used at
+// once. An IPv6 address otherwise is tentative for a moment: should the one before go in that
+// moment, the kernel takes an address of another interface as a source, even a tunnel's.
+func (n *Namespace) AddAddrs(link string, addrs ...string) {
+	n.t.Helper()
+	var commands []string
 	for _, addr := range addrs {
-		commands = append(commands, fmt.Sprintf("addr add %s dev %s", addr, name))
+		nodad := ""
+		if strings.Contains(addr, ":") {
+			nodad = " nodad"
+		}
+		commands = append(commands, fmt.Sprintf("addr add %s dev %s%s", addr, link, nodad))
 	}
 	n.IP(commands...)
 }

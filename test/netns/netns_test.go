@@ -31,17 +31,19 @@ func pair(t *testing.T) (left, right *Namespace) {
 	lab := NewLab(t)
 	left, right = lab.Namespace("left"), lab.Namespace("right")
 	lab.Connect(left, right)
-	left.IP("addr add 192.0.2.1/24 dev right", "addr add 2001:db8::1/64 dev right")
-	right.IP("addr add 192.0.2.2/24 dev left", "addr add 2001:db8::2/64 dev left")
+	left.AddAddrs("right", "192.0.2.1/24", "2001:db8::1/64")
+	right.AddAddrs("left", "192.0.2.2/24", "2001:db8::2/64")
+	for _, dst := range []netip.Addr{right4, right6} { // a new link loses packets until the kernel has joined its groups
+		if err := left.AwaitPing(dst); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return left, right
 }
 
 func TestPingIsAnsweredByTheOtherNamespaceAlone(t *testing.T) {
 	left, _ := pair(t)
 	for _, dst := range []netip.Addr{right4, right6} {
-		if err := left.AwaitPing(dst); err != nil { // a new link loses packets until the kernel has joined its groups
-			t.Fatal(err)
-		}
 		for _, size := range []int{8, 1400} {
 			if n, err := left.Ping(dst, 3, size); n != 3 {
 				t.Errorf("ping %s with %d bytes: %d answers, %v", dst, size, n, err)

@@ -20,6 +20,8 @@ done < <(PATH=$PATH:/usr/sbin:/sbin; printf '%s' "$needs")
 # The race detector links against the C library, and modules are fetched over TLS.
 [[ -e /usr/include/stdlib.h ]] || missing+=(libc6-dev)
 [[ -e /etc/ssl/certs/ca-certificates.crt ]] || missing+=(ca-certificates)
+# wg(8) knows ports by name.
+[[ -e /etc/services ]] || missing+=(netbase)
 
 ((${#missing[@]})) || exit 0
 

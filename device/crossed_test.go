@@ -15,7 +15,7 @@ import (
 func TestCrossedHandshakeIsMadeAnew(t *testing.T) {
 	const sendsInitiation = "%v - Sending handshake initiation"
 	const sendsResponse, cannotRespond = "%v - Sending handshake response", "%v - Failed to create response message: %v"
-	const getsResponse = "%v - Received handshake response"
+	const getsResponse, noSession = "%v - Received handshake response", "%v - Failed to derive keypair: %v"
 	for _, tt := range []struct {
 		name  string
 		lines []string // of wireguard-go's log
@@ -23,6 +23,7 @@ func TestCrossedHandshakeIsMadeAnew(t *testing.T) {
 	}{
 		{"response taken after one was sent", []string{sendsInitiation, sendsResponse, getsResponse}, 1},
 		{"response taken after one was sent, and an initiation after that", []string{sendsResponse, sendsInitiation, getsResponse}, 0},
+		{"response taken before one was sent, for nothing", []string{sendsInitiation, getsResponse, sendsResponse, noSession}, 1},
 		{"response taken", []string{sendsInitiation, getsResponse}, 0},
 		{"response taken before one was made", []string{sendsInitiation, sendsResponse, cannotRespond, getsResponse}, 0},
 		{"response taken before one was made, told late", []string{sendsInitiation, sendsResponse, getsResponse, cannotRespond}, 0},

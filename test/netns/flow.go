@@ -22,7 +22,7 @@ type FlowOptions struct {
 	// Src and Dst are bound and sent to. Port 0 of Src lets the system choose.
 	Src, Dst netip.AddrPort
 	Rate     int // datagrams a second; 0: 1000
-	Size     int // bytes of payload; 0: 200
+	Size     int // bytes of payload, 16 at least; 0: 200
 }
 
 // Flow is a stream of numbered UDP datagrams that runs until it is stopped. A datagram that
@@ -123,13 +123,17 @@ func (f *Flow) sendAll(ctx context.Context) {
 	}
 }
 
+// sendOne sends the number and its complement, so that all datagrams of a flow have the same
+// checksum. One in 65,536 would otherwise have that of zero, which wireguard-go's TUN spoils
+// in IPv6.
 func (f *Flow) sendOne() {
 	f.mu.Lock()
 	seq := len(f.packets)
 	f.packets = append(f.packets, flight{sent: time.Now()})
 	f.mu.Unlock()
-	b := make([]byte, max(f.opt.Size, seqLen))
+	b := make([]byte, max(f.opt.Size, 2*seqLen))
 	binary.BigEndian.PutUint64(b, uint64(seq))
+	binary.BigEndian.PutUint64(b[seqLen:], ^uint64(seq))
 	if _, err := f.send.WriteToUDPAddrPort(b, f.opt.Dst); err != nil {
 		f.mu.Lock()
 		f.packets[seq].err = err

@@ -4,6 +4,7 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -107,6 +108,12 @@ func newControlled(t *testing.T) *controlled {
 	if err := c.a.Reach(t.Context(), c.b.addr); err != nil {
 		t.Fatal(err)
 	}
+	await(t, 5*time.Second, func() error { // Reach returns while wireguard-go still counts
+		if c.b.peerState(t).LastHandshake.IsZero() || c.a.peerState(t).LastHandshake.IsZero() {
+			return errors.New("no handshake")
+		}
+		return nil
+	})
 	if err := c.a.ListenUAPI(""); err != nil {
 		t.Fatal(err)
 	}
@@ -161,16 +168,13 @@ func ipNet(s string) net.IPNet {
 
 func TestWgctrlReadsTheDevice(t *testing.T) {
 	c := newControlled(t)
-	await(t, 5*time.Second, func() error { // Reach returns while wireguard-go still counts
-		d, err := c.Device(c.name)
-		if err != nil {
-			return err
-		}
-		if p := d.Peers[0]; time.Since(p.LastHandshakeTime) > time.Minute || p.ReceiveBytes == 0 || p.TransmitBytes == 0 {
-			return fmt.Errorf("handshake %v, %d bytes received, %d sent", p.LastHandshakeTime, p.ReceiveBytes, p.TransmitBytes)
-		}
-		return nil
-	})
+	d, err := c.Device(c.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := d.Peers[0]; time.Since(p.LastHandshakeTime) > time.Minute || p.ReceiveBytes == 0 || p.TransmitBytes == 0 {
+		t.Errorf("handshake %v, %d bytes received, %d sent", p.LastHandshakeTime, p.ReceiveBytes, p.TransmitBytes)
+	}
 	got := c.device(t)
 	if got.PrivateKey.PublicKey() != got.PublicKey || got.Peers[0].PresharedKey == (wgtypes.Key{}) {
 		t.Error("the owner does not get the keys")

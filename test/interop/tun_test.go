@@ -175,7 +175,7 @@ func carries(t *testing.T, d inner) {
 // over it and near cannot see that.
 func TestBothSpeakFirst(t *testing.T) {
 	t.Parallel()
-	const starts = 15
+	const starts = 10
 	var took []time.Duration
 	for range starts {
 		p := newTunnel(t, outer4, nil)

@@ -22,11 +22,12 @@ import (
 type StreamReport struct {
 	Bytes       int64 // each way
 	Retransmits uint32
+	Needless    uint32 // retransmits of what had arrived (RFC 2883): late, not lost
 }
 
 // String is one line.
 func (r StreamReport) String() string {
-	return fmt.Sprintf("%d KiB each way, %d retransmits", r.Bytes>>10, r.Retransmits)
+	return fmt.Sprintf("%d KiB each way, %d retransmits, %d of them needless", r.Bytes>>10, r.Retransmits, r.Needless)
 }
 
 // Exchange sends bytes both ways over one TCP connection, at a pace of bytes a second when
@@ -46,7 +47,9 @@ func Exchange(ctx context.Context, from, to *Namespace, dst netip.AddrPort, size
 	both.Go(func() { gotThere.read(b) })
 	both.Go(func() { gotBack.read(a) })
 	both.Wait()
-	r := StreamReport{Bytes: there.n, Retransmits: retransmits(a) + retransmits(b)}
+	r := StreamReport{Bytes: there.n}
+	r.count(a)
+	r.count(b)
 	return r, errors.Join(there.compare(gotThere), back.compare(gotBack))
 }
 
@@ -133,16 +136,16 @@ func (h *half) compare(got half) error {
 	return nil
 }
 
-// retransmits is 0 where the system does not tell.
-func retransmits(c *net.TCPConn) (n uint32) {
+// count adds what the system tells of one end.
+func (r *StreamReport) count(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0
+		return
 	}
 	raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			n = info.Total_retrans
+			r.Retransmits += info.Total_retrans
+			r.Needless += info.Dsack_dups
 		}
 	})
-	return n
 }

@@ -1,0 +1,48 @@
+package mesh
+
+import (
+	"net/netip"
+
+	"github.com/stillwire/stillwire/device"
+)
+
+// Snapshot is all facts at one moment. It is not changed once made, and neither is what it
+// points to.
+type Snapshot struct {
+	Nodes    []Node // in any order
+	Peers    []Peer // in any order
+	Settings Settings
+	Local    Local
+}
+
+// Local is what only this machine can know.
+type Local struct {
+	// Links are the prefixes of the machine's own links, those of Stillwire not counted.
+	Links []netip.Prefix
+	// UnderlayMTU is the largest outer packet of a family, bytes; 0: 1500.
+	UnderlayMTU int
+	// Paths is what this node's own tests say, by key.
+	Paths map[device.PublicKey]Path
+}
+
+// Verdict is whether packets get through to a member.
+type Verdict string
+
+// The verdicts.
+const (
+	Unknown        Verdict = "Unknown"        // not tested yet, or the member has no agent
+	Up             Verdict = "Up"             // it answers
+	HandshakeStale Verdict = "HandshakeStale" // no answer and no live session
+	NoReply        Verdict = "NoReply"        // a live session, but no answer
+)
+
+// Path is what is known of the way to one member.
+type Path struct {
+	Verdict Verdict // "": Unknown
+	// Failed are endpoints that were tried and not answered from, since the last answer.
+	Failed []device.Endpoint
+	// Live is where the member's packets come from; invalid: none came.
+	Live netip.AddrPort
+	// Accepts says that the member takes this node for the leader of its location.
+	Accepts bool
+}

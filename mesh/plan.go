@@ -92,7 +92,8 @@ type Firewall struct {
 	// Local are this node's own: pods, mesh addresses, extra prefixes.
 	Local []netip.Prefix
 	// Behind are those besides Local for which this node is the way into the tunnel: those of
-	// its location when it leads it.
+	// its location when it leads it. Only packets from Local and Behind, and those that came out
+	// of the tunnel, may enter it.
 	Behind []netip.Prefix
 	// Pods are this node's pods, the sources that may be masqueraded.
 	Pods []netip.Prefix

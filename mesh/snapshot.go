@@ -41,6 +41,8 @@ type Path struct {
 	Verdict Verdict // "": Unknown
 	// Failed are endpoints that were tried and not answered from, since the last answer.
 	Failed []device.Endpoint
+	// Declared is the endpoint that the device has as declared; none: it has none.
+	Declared device.Endpoint
 	// Live is where the member's packets come from; invalid: none came.
 	Live netip.AddrPort
 	// Accepts says that the member takes this node for the leader of its location.

@@ -1,0 +1,92 @@
+package file
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/stillwire/stillwire/mesh"
+)
+
+// sourceName is what updates call this source.
+const sourceName = "files"
+
+// The words of the format.
+const (
+	apiVersion = "stillwire.dev/v1alpha1"
+	kindNode   = "MeshNode"
+	kindPeer   = "Peer"
+	kindMesh   = "Mesh"
+	kindList   = "List"
+	none       = "none" // in internalIPs: there is none
+)
+
+// What bounds the work that a file can make.
+const (
+	maxFile     = 16 << 20 // bytes of a file
+	maxKeyFile  = 4 << 10  // bytes of a file that holds one key
+	maxNodes    = 1 << 20  // YAML nodes that are looked at in a file, those behind an alias each time
+	maxProblems = 200      // of a file
+	maxShown    = 80       // characters of a value that stand in a problem
+)
+
+// kinds are the words of problems for those of the format.
+var kinds = map[string]mesh.Kind{kindNode: mesh.KindNode, kindPeer: mesh.KindPeer, kindMesh: mesh.KindMesh}
+
+// name is what Kubernetes calls a DNS subdomain (RFC 1123).
+var name = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
+
+// isName reports whether an object can be called so. It is also a safe name of a file.
+func isName(s string) bool { return len(s) <= 253 && name.MatchString(s) }
+
+// word is what a field may look like to be shown when it is unknown: anything else could be a
+// key on a line of its own.
+var word = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._/-]{0,39}$`)
+
+// keyLike is what a key in base64 or hexadecimal looks like.
+var keyLike = regexp.MustCompile(`[A-Za-z0-9+/_-]{40,}=*`)
+
+// shown is what may be told of a value.
+func shown(s string) string {
+	s = keyLike.ReplaceAllString(s, "(hidden)")
+	if utf8.RuneCountInString(s) > maxShown {
+		s = string([]rune(s)[:maxShown]) + "…"
+	}
+	return s
+}
+
+// meant names the word of the list that was most likely meant, else all of them.
+func meant(written string, words []string) string {
+	best, least := "", 1+max(1, len(written)/3)
+	for _, w := range words {
+		if d := distance(strings.ToLower(written), strings.ToLower(w)); d < least {
+			best, least = w, d
+		}
+	}
+	if best != "" {
+		return "write " + best
+	}
+	return "write one of " + strings.Join(words, ", ")
+}
+
+// distance is how many letters must be added, dropped or changed (Levenshtein) to make b of a.
+func distance(a, b string) int {
+	a = a[:min(len(a), maxShown)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

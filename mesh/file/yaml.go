@@ -1,0 +1,183 @@
+package file
+
+import (
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/stillwire/stillwire/mesh"
+)
+
+// value is a YAML node, which alone knows its line, and the path where it stands.
+type value struct {
+	*yaml.Node
+	path string // "spec.endpoint"
+}
+
+// field is one key that a mapping may have, and what is done with its value.
+type field struct {
+	name string
+	read func(value)
+}
+
+// fault is what is wrong with a value.
+type fault struct{ detail, remedy string }
+
+// object is one document that is being read.
+type object struct {
+	*reader
+	kind    mesh.Kind
+	name    string
+	without string // what becomes of the object without a value: "the node goes on without it"
+	whole   bool   // it is taken whole or not at all
+	lost    bool   // it is left out
+}
+
+// refuse notes that a value cannot be obeyed and what is done instead.
+func (o *object) refuse(v value, f *fault, instead string) {
+	if o.whole {
+		o.lost, instead = true, o.without
+	}
+	text := ""
+	if v.Kind == yaml.ScalarNode {
+		text = shown(v.Value)
+	}
+	o.problem(v, text, f, instead)
+}
+
+// refuseKey is refuse for a value that is or may be a secret, which costs the object.
+func (o *object) refuseKey(v value, f *fault) {
+	o.lost = true
+	o.problem(v, "", f, fmt.Sprintf("the %s is left out", o.kind))
+}
+
+func (o *object) problem(v value, text string, f *fault, instead string) {
+	o.note(mesh.Problem{
+		Subject: mesh.Subject{Kind: o.kind, Name: o.name, Source: o.at(v.Line)},
+		Field:   v.path,
+		Value:   text,
+		Reason:  mesh.Invalid,
+		Detail:  f.detail + ", so " + instead,
+		Remedy:  f.remedy,
+	})
+}
+
+// mapping hands each value of v to its field. A key that is unknown or given twice is a fault.
+func (o *object) mapping(v value, fields ...field) {
+	o.walk(v, fields, func(key value) {
+		f := &fault{"is not a field here", meant(key.Value, names(fields))}
+		if !word.MatchString(key.Value) {
+			key.Node = &yaml.Node{Line: key.Line} // not shown
+		}
+		o.refuse(key, f, "it is not obeyed")
+	})
+}
+
+// openMapping is mapping for what programs write: a newer one may say more.
+func (o *object) openMapping(v value, fields ...field) { o.walk(v, fields, func(value) {}) }
+
+func (o *object) walk(v value, fields []field, unknown func(key value)) {
+	if isNull(v.Node) || !o.afford(v.Node) {
+		return
+	}
+	if v.Kind != yaml.MappingNode {
+		o.refuse(v, &fault{"is not a mapping", "write its fields below it, each as name: value"}, o.without)
+		return
+	}
+	seen := make(map[string]int)
+	for i := 0; i+1 < len(v.Content); i += 2 {
+		key, val := v.Content[i], follow(v.Content[i+1])
+		j := slices.IndexFunc(fields, func(f field) bool { return f.name == key.Value })
+		line, twice := seen[key.Value]
+		at := value{key, v.path}
+		switch {
+		case j < 0:
+			unknown(at)
+		case twice:
+			o.refuse(at, &fault{fmt.Sprintf("is given in line %d already", line), "keep one of the two"}, "the first one counts")
+		case !isNull(val) && fields[j].read != nil:
+			fields[j].read(value{val, join(v.path, key.Value)})
+		}
+		seen[key.Value] = key.Line
+	}
+}
+
+// items hands each entry of a list to read.
+func (o *object) items(v value, read func(value)) {
+	if !o.afford(v.Node) {
+		return
+	}
+	if v.Kind != yaml.SequenceNode {
+		o.refuse(v, &fault{"is not a list", "write [a, b], or each entry on a line that begins with a dash"}, o.without)
+		return
+	}
+	for _, n := range v.Content {
+		read(value{follow(n), v.path})
+	}
+}
+
+// afford keeps aliases of aliases from making endless work.
+func (o *object) afford(n *yaml.Node) bool {
+	o.left -= 1 + len(n.Content)
+	return o.left > 0
+}
+
+// one is a field with a single value.
+func one[T any](o *object, name string, to *T, parse func(string) (T, *fault)) field {
+	return field{name, func(v value) {
+		if got, ok := scalar(o, v, parse, o.without); ok {
+			*to = got
+		}
+	}}
+}
+
+// many is a field with a list. An entry that cannot be read is left out.
+func many[T any](o *object, name string, to *[]T, parse func(string) (T, *fault)) field {
+	return field{name, func(v value) {
+		o.items(v, func(v value) {
+			if got, ok := scalar(o, v, parse, "this entry is left out"); ok {
+				*to = append(*to, got)
+			}
+		})
+	}}
+}
+
+func scalar[T any](o *object, v value, parse func(string) (T, *fault), instead string) (got T, ok bool) {
+	if v.Kind != yaml.ScalarNode {
+		o.refuse(v, &fault{"is not one value", "write one value on the line"}, instead)
+		return got, false
+	}
+	if v.Value == "" {
+		return got, false
+	}
+	got, f := parse(v.Value)
+	if f != nil {
+		o.refuse(v, f, instead)
+	}
+	return got, f == nil
+}
+
+func names(fields []field) (out []string) {
+	for _, f := range fields {
+		out = append(out, f.name)
+	}
+	return out
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// follow goes from an alias to what it stands for.
+func follow(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }

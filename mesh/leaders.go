@@ -1,0 +1,146 @@
+package mesh
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// byAge are the members, the oldest first.
+func (m *mesh) byAge() []*member {
+	list := slices.Clone(m.members)
+	slices.SortFunc(list, func(a, b *member) int { return a.compare(b.Identity) })
+	return list
+}
+
+// segment is the nodes that need no tunnel of the topology between them: those of one location,
+// or one node alone.
+type segment struct {
+	name    string // "location:berlin" or "node:a"
+	members []*member
+	leader  *member // who carries it, in the location topology; of a single node, that node
+}
+
+// divide puts every member into its segment.
+func (m *mesh) divide() {
+	byName := make(map[string]*segment)
+	for _, n := range m.members {
+		name := m.segmentOf(n)
+		s := byName[name]
+		if s == nil {
+			s = &segment{name: name}
+			byName[name] = s
+			m.segments = append(m.segments, s)
+		}
+		n.segment = s
+		s.members = append(s.members, n)
+	}
+	slices.SortFunc(m.segments, func(a, b *segment) int { return strings.Compare(a.name, b.name) })
+}
+
+func (m *mesh) segmentOf(n *member) string {
+	if m.Settings.Topology == Full || len(n.prefixes.internal) == 0 || n.Status.Mode == Netstack {
+		return "node:" + n.Name
+	}
+	return "location:" + n.Spec.Location
+}
+
+// elect finds the leader of each segment from what all nodes can see, so that all that see the
+// same agree.
+//
+// Who leads says so by a term (NodeStatus.Leads) and stays leader as long as it is fit: a wish
+// decides only where nobody leads. A new leader takes a term above all others, so that of two
+// that claim to lead, all choose the later one and the other withdraws.
+func (m *mesh) elect() {
+	mute := m.mute()
+	for _, s := range m.segments {
+		s.leader = slices.MinFunc(s.members, func(a, b *member) int {
+			return cmp.Or(
+				falseFirst(mute[a], mute[b]),
+				falseFirst(a.NotReady, b.NotReady),
+				-cmp.Compare(a.Status.Leads, b.Status.Leads),
+				-falseFirst(a.wish, b.wish),
+				-falseFirst(a.reachable(), b.reachable()),
+				a.compare(b.Identity),
+			)
+		})
+	}
+}
+
+func falseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// reachable reports whether nodes of other locations can speak to this one first.
+func (n *member) reachable() bool { return !n.declared.IsZero() || len(n.Status.Endpoints) > 0 }
+
+// mute finds the members of which more than half of those that test them say that they do not
+// answer. Others of the segment test each of it; of each other segment its leader does, which
+// is taken here to be whoever claims it.
+func (m *mesh) mute() map[*member]bool {
+	votes := make(map[*member]int)
+	for _, n := range m.members {
+		for _, name := range n.Status.Unreachable {
+			if accused := m.byName[name]; accused != nil && accused != n {
+				votes[accused]++
+			}
+		}
+	}
+	mute := make(map[*member]bool)
+	for accused, n := range votes {
+		if 2*n > m.testers(accused) {
+			mute[accused] = true
+		}
+	}
+	return mute
+}
+
+// testers is how many members are known to test one.
+func (m *mesh) testers(n *member) (count int) {
+	for _, s := range m.segments {
+		switch {
+		case s == n.segment:
+			count += len(s.members) - 1
+		case len(s.members) == 1 || m.Settings.Topology != ByLocation:
+			count += len(s.members)
+		default:
+			count++
+		}
+	}
+	return count
+}
+
+// leadership is what the plan shows of it.
+func (m *mesh) leadership() (list []Leadership) {
+	if m.Settings.Topology != ByLocation {
+		return nil
+	}
+	for _, s := range m.segments {
+		list = append(list, Leadership{Location: s.name, Leader: s.leader.Name})
+	}
+	return list
+}
+
+// leads is the node's own claim.
+func (v view) leads() uint64 {
+	s := v.self.segment
+	if v.Settings.Topology != ByLocation || s.leader != v.self || len(s.members) == 1 {
+		return 0
+	}
+	var highest uint64 // of the others
+	for _, n := range s.members {
+		if n != v.self {
+			highest = max(highest, n.Status.Leads)
+		}
+	}
+	if own := v.self.Status.Leads; own > highest {
+		return own
+	}
+	return highest + 1
+}

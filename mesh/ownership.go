@@ -1,0 +1,261 @@
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/gaissmai/bart"
+)
+
+// prefixes are the addresses that one member has, once conflicts are settled. Each list is
+// masked, sorted and without repetition.
+type prefixes struct {
+	pods     []netip.Prefix
+	mesh     []netip.Addr // of the member's mesh addresses
+	internal []netip.Addr // at most one of each family
+	extra    []netip.Prefix
+}
+
+// all returns every prefix, sorted.
+func (p prefixes) all() []netip.Prefix {
+	list := slices.Concat(p.pods, single(p.mesh), single(p.internal), p.extra)
+	return sorted(list)
+}
+
+// inner returns all but internal IPs.
+func (p prefixes) inner() []netip.Prefix {
+	return sorted(slices.Concat(p.pods, single(p.mesh), p.extra))
+}
+
+func single(addrs []netip.Addr) []netip.Prefix {
+	out := make([]netip.Prefix, len(addrs))
+	for i, a := range addrs {
+		out[i] = netip.PrefixFrom(a, a.BitLen())
+	}
+	return out
+}
+
+// sorted masks, sorts and compacts in place. IPv4 comes first.
+func sorted(list []netip.Prefix) []netip.Prefix {
+	for i, p := range list {
+		list[i] = p.Masked()
+	}
+	slices.SortFunc(list, netip.Prefix.Compare)
+	return slices.Compact(list)
+}
+
+// ownership is who has which addresses. Pods go before mesh addresses, these before internal
+// IPs, and those before what administrators add; within one kind the older object goes before.
+type ownership struct {
+	pods   bart.Table[Subject]
+	single map[netip.Addr]holding   // mesh addresses, internal IPs and node endpoints
+	extra  map[netip.Prefix]Subject // as added, longest match decides among them
+}
+
+// holding is what one address is used for.
+type holding struct {
+	by  Subject
+	use string // "mesh address", "internal IP", "endpoint"
+}
+
+// shareOut settles every claim to an address. Members are visited from the oldest on.
+func (m *mesh) shareOut() {
+	m.owned = ownership{single: make(map[netip.Addr]holding), extra: make(map[netip.Prefix]Subject)}
+	nodes := slices.Clone(m.members)
+	slices.SortFunc(nodes, func(a, b *member) int { return a.compare(b.Identity) })
+	peers := slices.Clone(m.outside)
+	slices.SortFunc(peers, func(a, b *outside) int { return a.compare(b.Identity) })
+
+	for _, n := range nodes {
+		n.prefixes.pods = m.sharePods(n)
+	}
+	m.shareMeshAddresses(nodes, peers)
+	for _, n := range nodes {
+		n.prefixes.internal = m.shareInternalIPs(n)
+	}
+	for _, n := range nodes {
+		m.reserveEndpoints(n)
+	}
+	for _, n := range nodes {
+		n.prefixes.extra = m.shareExtra(n.subject(), "spec.extraPrefixes", n.Spec.ExtraPrefixes)
+	}
+	for _, p := range peers {
+		p.prefixes.extra = m.shareExtra(p.subject(), "spec.allowedIPs", p.AllowedIPs)
+	}
+}
+
+func (m *mesh) sharePods(n *member) (got []netip.Prefix) {
+	for _, p := range n.PodCIDRs {
+		s, field := n.subject(), "podCIDRs"
+		if p.Bits() == 0 {
+			m.report(Problem{s, field, p.String(), ForbiddenPrefix, "cannot be the pods of one node, it is ignored", "give each node pod addresses of its own"})
+			continue
+		}
+		if !m.permitted(s, field, p) {
+			continue
+		}
+		p = p.Masked()
+		if other, taken := m.owned.podsOverlapping(p, s); taken {
+			m.report(Problem{s, field, p.String(), OverlappingPrefix, "overlaps the pods of " + other.String() + ", which keeps them", "give each node pod addresses of its own"})
+			continue
+		}
+		m.owned.pods.Insert(p, s)
+		got = append(got, p)
+	}
+	return sorted(got)
+}
+
+// podsOverlapping finds another's pods that share an address with p.
+func (o *ownership) podsOverlapping(p netip.Prefix, s Subject) (Subject, bool) {
+	for _, other := range o.pods.Supernets(p) {
+		if !other.same(s) {
+			return other, true
+		}
+	}
+	for _, other := range o.pods.Subnets(p) {
+		if !other.same(s) {
+			return other, true
+		}
+	}
+	return Subject{}, false
+}
+
+func (s Subject) same(other Subject) bool { return s.Kind == other.Kind && s.Name == other.Name }
+
+// shareInternalIPs takes the first address of each family that is fit and free.
+func (m *mesh) shareInternalIPs(n *member) (got []netip.Addr) {
+	if n.Spec.NoInternalIP || m.Settings.IgnoreInternalIPs {
+		return nil
+	}
+	field, candidates := "spec.internalIPs", n.Spec.InternalIPs
+	if len(candidates) == 0 {
+		field, candidates = "status.internalIPs", n.Status.InternalIPs
+	}
+	var have [2]bool // by family
+	for _, a := range candidates {
+		a = a.Unmap().WithZone("")
+		if a.IsValid() && have[family(a)] {
+			continue
+		}
+		if m.takeInternalIP(n, field, a) {
+			have[family(a)] = true
+			got = append(got, a)
+		}
+	}
+	slices.SortFunc(got, netip.Addr.Compare)
+	return got
+}
+
+func (m *mesh) takeInternalIP(n *member, field string, a netip.Addr) bool {
+	s := n.subject()
+	if !unicast(a) {
+		m.report(Problem{s, field, a.String(), Invalid, "cannot be the address of a machine, it is ignored", "give the address by which its neighbours reach it, or none"})
+		return false
+	}
+	if other, taken := m.owned.pods.Lookup(a); taken && !other.same(s) {
+		m.report(Problem{s, field, a.String(), OverlappingPrefix, "is among the pods of " + other.String() + ", it is ignored", "give the address by which its neighbours reach it"})
+		return false
+	}
+	if other, taken := m.owned.single[a]; taken && !other.by.same(s) {
+		m.report(Problem{s, field, a.String(), DuplicateInternalIP, "is the " + other.use + " of " + other.by.String() + ", which keeps it; this node counts as if it had none", "give each node its own, or say that this one has none"})
+		return false
+	}
+	m.owned.single[a] = holding{s, "internal IP"}
+	return true
+}
+
+// reserveEndpoints keeps the outer addresses of nodes from being drawn into a tunnel by others.
+func (m *mesh) reserveEndpoints(n *member) {
+	reserve := func(a netip.Addr) {
+		a = a.Unmap().WithZone("")
+		if _, taken := m.owned.single[a]; !taken && a.IsValid() {
+			m.owned.single[a] = holding{n.subject(), "endpoint"}
+		}
+	}
+	if a, ok := n.declared.AddrPort(); ok {
+		reserve(a.Addr())
+	}
+	for _, a := range n.Status.Endpoints {
+		reserve(a.Addr())
+	}
+}
+
+// shareExtra settles what administrators give a node or a peer beside its own. Prefixes that
+// hold others are fine: the longest match has an address, as anywhere in routing.
+func (m *mesh) shareExtra(s Subject, field string, list []netip.Prefix) (got []netip.Prefix) {
+	for _, p := range list {
+		if !m.permitted(s, field, p) {
+			continue
+		}
+		p = p.Masked()
+		if other, use, taken := m.owned.taken(p, s); taken {
+			m.report(Problem{s, field, p.String(), OverlappingPrefix, "is " + use + " of " + other.String() + ", which keeps it", "remove it from one of the two"})
+			continue
+		}
+		m.owned.extra[p] = s
+		got = append(got, p)
+	}
+	return sorted(got)
+}
+
+// taken reports who has all of p by a claim that goes before.
+func (o *ownership) taken(p netip.Prefix, s Subject) (by Subject, use string, taken bool) {
+	for _, other := range o.pods.Supernets(p) {
+		if !other.same(s) {
+			return other, "within the pods", true
+		}
+	}
+	if p.IsSingleIP() {
+		if other, ok := o.single[p.Addr()]; ok && !other.by.same(s) {
+			return other.by, "the " + other.use, true
+		}
+	}
+	if other, ok := o.extra[p]; ok && !other.same(s) {
+		return other, "a prefix", true
+	}
+	return Subject{}, "", false
+}
+
+// permitted reports whether a tunnel may carry the prefix at all.
+func (m *mesh) permitted(s Subject, field string, p netip.Prefix) bool {
+	if !p.IsValid() {
+		m.report(Problem{s, field, p.String(), Invalid, "is not a prefix, it is ignored", "write it as 10.2.0.0/24"})
+		return false
+	}
+	reason := m.forbidden(p.Masked())
+	if reason != "" {
+		m.report(Problem{s, field, p.String(), ForbiddenPrefix, reason + ", it is ignored", "remove it"})
+	}
+	return reason == ""
+}
+
+func (m *mesh) forbidden(p netip.Prefix) string {
+	a := p.Addr()
+	switch {
+	case a.Is4In6():
+		return "is an IPv4 prefix written as IPv6"
+	case p.Bits() == 0 && !m.Settings.AllowDefaultRoute:
+		return "takes all traffic, which the settings do not allow"
+	case p.Bits() == 0:
+		return ""
+	case a.IsLoopback(), a.IsUnspecified() && p.IsSingleIP():
+		return "holds addresses of the machine itself"
+	case a.IsLinkLocalUnicast():
+		return "holds addresses of a link"
+	case a.IsMulticast():
+		return "holds addresses of groups"
+	}
+	for _, c := range m.Settings.ServiceCIDRs {
+		if c.Bits() <= p.Bits() && c.Contains(a) {
+			return "lies within the services " + c.String()
+		}
+	}
+	return ""
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,182 @@
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/stillwire/stillwire/device"
+)
+
+// host is the machine around the device.
+func (v view) host(c device.Config) HostPlan {
+	h := HostPlan{
+		MTU:        v.mtu(),
+		Addresses:  single(v.claimed.MeshAddresses),
+		ListenPort: c.ListenPort,
+	}
+	h.Routes = v.routes()
+	h.Firewall = v.firewall(h.Routes)
+	return h
+}
+
+// mtu leaves room in the outer packet for WireGuard and its carriers: 60 bytes over IPv4, 80
+// over IPv6. What may go over IPv6 gets the larger.
+func (v view) mtu() int {
+	if v.self.Spec.MTU != 0 {
+		return v.self.Spec.MTU
+	}
+	outer := v.Local.UnderlayMTU
+	if outer == 0 {
+		outer = 1500
+	}
+	return max(outer-80, 1280)
+}
+
+// routes are all remote prefixes, each with the way that the topology gives it.
+func (v view) routes() []Route {
+	table := routeTable{view: v, byDst: make(map[netip.Prefix]Route)}
+	for _, n := range v.members {
+		if n != v.self {
+			table.addNode(n)
+		}
+	}
+	for _, p := range v.outside {
+		table.addOutside(p)
+	}
+	list := make([]Route, 0, len(table.byDst))
+	for _, r := range table.byDst {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b Route) int { return a.Dst.Compare(b.Dst) })
+	return list
+}
+
+// routeTable collects routes. Each destination has one: conflicts were settled before.
+type routeTable struct {
+	view
+	byDst map[netip.Prefix]Route
+}
+
+func (t routeTable) addNode(n *member) {
+	neighbour := n.segment == t.self.segment
+	switch {
+	case t.tunnelTo(n), !neighbour && t.leading():
+		t.tunnel(n.prefixes.inner(), n.subject())
+		t.tunnelInternal(n)
+	case neighbour:
+		t.gateway(n.prefixes.inner(), n, n.subject())
+	case t.tunnelTo(t.self.segment.leader): // encrypted inside
+		t.tunnel(n.prefixes.all(), n.subject())
+	default:
+		t.gateway(n.prefixes.all(), t.self.segment.leader, n.subject())
+	}
+}
+
+func (t routeTable) addOutside(p *outside) {
+	switch {
+	case t.tunnelsOutside(), t.tunnelTo(t.self.segment.leader):
+		t.tunnel(p.prefixes.all(), p.subject())
+	default:
+		t.gateway(p.prefixes.all(), t.self.segment.leader, p.subject())
+	}
+}
+
+// tunnelInternal routes the internal IPs of a node of another location through the tunnel, but
+// not one that may carry the tunnel itself.
+func (t routeTable) tunnelInternal(n *member) {
+	if n.Spec.Location == t.self.Spec.Location {
+		return
+	}
+	for _, a := range n.prefixes.internal {
+		if t.endpoint(t.carrier(n)).Host != a.String() {
+			t.tunnel(single([]netip.Addr{a}), n.subject())
+		}
+	}
+}
+
+// carrier is the node whose tunnel leads to n.
+func (t routeTable) carrier(n *member) *member {
+	if t.Settings.Topology == ByLocation {
+		return n.segment.leader
+	}
+	return n
+}
+
+func (t routeTable) tunnel(list []netip.Prefix, s Subject) {
+	for _, dst := range list {
+		if !t.clashes(dst, s) {
+			t.byDst[dst] = Route{Dst: dst, Via: ViaTunnel, Src: t.source(dst), Member: s.Name}
+		}
+	}
+}
+
+func (t routeTable) gateway(list []netip.Prefix, next *member, s Subject) {
+	via := ViaNative
+	if t.Settings.Inside != Native {
+		via = ViaEncapsulated
+	}
+	for _, dst := range list {
+		if gw, ok := next.gateway(dst); ok && !t.clashes(dst, s) {
+			t.byDst[dst] = Route{Dst: dst, Via: via, Gateway: gw, Src: t.source(dst), Member: s.Name}
+		}
+	}
+}
+
+// gateway is the internal IP of the family of the destination, or else of the other, which
+// routing can do as well (RFC 5549 shows how).
+func (n *member) gateway(dst netip.Prefix) (netip.Addr, bool) {
+	for _, a := range n.prefixes.internal {
+		if a.Is4() == dst.Addr().Is4() {
+			return a, true
+		}
+	}
+	if len(n.prefixes.internal) == 0 {
+		return netip.Addr{}, false
+	}
+	return n.prefixes.internal[0], true
+}
+
+// source is this node's mesh address of the family.
+func (v view) source(dst netip.Prefix) netip.Addr {
+	for _, a := range v.self.prefixes.mesh {
+		if a.Is4() == dst.Addr().Is4() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// clashes reports a prefix that would take the machine's own link away from it. It keeps its
+// place among the allowed IPs: the other nodes may use it. The internal IP of another location
+// that is on a link here is reached there, and no fault.
+func (v view) clashes(dst netip.Prefix, s Subject) bool {
+	if dst.Bits() == 0 {
+		return false // the machine's own links go before a default route
+	}
+	for _, l := range v.Local.Links {
+		l = l.Masked()
+		if !l.Overlaps(dst) || l.IsSingleIP() && dst != l {
+			continue
+		}
+		if held, ok := v.owned.single[dst.Addr()]; !ok || !dst.IsSingleIP() || held.use != "internal IP" {
+			v.report(Problem{s, "", dst.String(), OverlapsHost, "overlaps " + l.String() + " on a link of this machine, no route is made here", "choose addresses that are nowhere else in use"})
+		}
+		return true
+	}
+	return false
+}
+
+// probes are the nodes whose path this one tests: those it has a tunnel to, and those of its
+// location that it must pass.
+func (v view) probes() (list []Probe) {
+	for _, n := range v.members {
+		tunnel := v.tunnelTo(n)
+		near := n != v.self && n.segment == v.self.segment && v.Settings.Topology == ByLocation &&
+			(n.segment.leader == n || v.leading())
+		if len(n.prefixes.mesh) == 0 || !tunnel && !near {
+			continue
+		}
+		list = append(list, Probe{Name: n.Name, Key: n.key, Address: n.prefixes.mesh[0], Tunnel: tunnel})
+	}
+	return list
+}

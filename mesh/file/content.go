@@ -21,7 +21,6 @@ type content struct {
 	asides []aside
 }
 
-
 // settingsObject is one Mesh document.
 type settingsObject struct {
 	mesh.Identity
@@ -36,23 +35,24 @@ type aside struct {
 
 // after is what counts of a file that said before what it says no more, or not readably.
 func (c content) after(before content) content {
-	if c.broken {
+	switch {
+	case c.broken:
 		c.nodes, c.peers, c.settings = before.nodes, before.peers, before.settings
+		c.broken, c.unsettled = false, before.unsettled
+	case c.unsettled:
+		c.settings, c.unsettled = before.settings, before.unsettled
 	}
-	if c.unsettled && len(c.settings) == 0 {
-		c.settings = before.settings
-	}
-	c.broken, c.unsettled = false, false
 	return c
 }
 
 // reader reads one file.
 type reader struct {
-	name    string // in positions
-	dir     string // where relative paths start
-	private bool   // nobody but the owner can read it, so it may hold secrets
-	status  string // the node whose status file it is; "": it is none
-	left    int    // YAML nodes that may still be looked at
+	name    string      // in positions
+	dir     string      // where relative paths start
+	info    fs.FileInfo // of the file; nil: it is none
+	private bool        // nobody but the owner can read it, so it may hold secrets
+	status  string      // the node whose status file it is; "": it is none
+	left    int         // YAML nodes that may still be looked at
 	content
 }
 

@@ -25,11 +25,11 @@ const settled = 2 * time.Second
 // when they changed, and not otherwise.
 type folder struct {
 	dir   string
-	self  fs.FileInfo            // the directory when it was last read; nil: never
-	files map[string]*cached     // by path below dir: "a.yaml", "status/a.yaml"
-	fresh map[string]bool        // base names to be read again, whatever their time says
-	all   bool                   // all are to be read again
-	stat  func(string) (fs.FileInfo, error) // os.Stat
+	self  fs.FileInfo        // the directory when it was last read; nil: never
+	files map[string]*cached // by path below dir: "a.yaml", "status/a.yaml"
+	links []string           // paths of those that are symbolic links
+	fresh map[string]bool    // base names to be read again, whatever their time says
+	all   bool               // all are to be read again
 }
 
 // cached is a file as it was last read.
@@ -41,7 +41,7 @@ type cached struct {
 }
 
 func newFolder(dir string) *folder {
-	return &folder{dir: dir, files: make(map[string]*cached), fresh: make(map[string]bool), stat: os.Stat}
+	return &folder{dir: dir, files: make(map[string]*cached), fresh: make(map[string]bool)}
 }
 
 // look reads what changed and returns all that the directory says.
@@ -59,15 +59,16 @@ func (f *folder) look() mesh.Update {
 
 // list returns the names of the files that count, below the directory.
 func (f *folder) list() (manifests, statuses []string, err error) {
-	self, err := f.stat(f.dir)
+	self, err := os.Stat(f.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s: %s", f.dir, cause(err))
 	}
-	manifests, err = listed(f.dir, "", isManifest)
+	f.links = nil
+	manifests, err = f.listed("", isManifest)
 	if err != nil {
 		return nil, nil, err
 	}
-	statuses, err = listed(f.dir, statusDir, isStatus)
+	statuses, err = f.listed(statusDir, isStatus)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
@@ -78,14 +79,19 @@ func (f *folder) list() (manifests, statuses []string, err error) {
 	return manifests, statuses, nil
 }
 
-func listed(dir, sub string, counts func(string) bool) (names []string, err error) {
-	entries, err := os.ReadDir(filepath.Join(dir, sub))
+func (f *folder) listed(sub string, counts func(string) bool) (names []string, err error) {
+	dir := filepath.Join(f.dir, sub)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, sub), err)
+		return nil, fmt.Errorf("read %s: %w", dir, err)
 	}
 	for _, e := range entries {
-		if !e.IsDir() && counts(e.Name()) {
-			names = append(names, filepath.Join(sub, e.Name()))
+		if e.IsDir() || !counts(e.Name()) {
+			continue
+		}
+		names = append(names, filepath.Join(sub, e.Name()))
+		if e.Type()&fs.ModeSymlink != 0 {
+			f.links = append(f.links, filepath.Join(dir, e.Name()))
 		}
 	}
 	return names, nil
@@ -99,6 +105,17 @@ func isManifest(name string) bool {
 
 func isStatus(name string) bool {
 	return !strings.HasPrefix(name, ".") && filepath.Ext(name) == ".yaml"
+}
+
+// aside lists the files outside the directory, or below it, whose change changes what it says.
+func (f *folder) aside() []string {
+	paths := slices.Clone(f.links)
+	for _, c := range f.files {
+		for _, a := range c.asides {
+			paths = append(paths, a.path)
+		}
+	}
+	return paths
 }
 
 // read returns what the files say and notes them in known.
@@ -120,18 +137,18 @@ func (f *folder) read(names []string, known map[string]*cached) (all []content) 
 
 // holds reports whether a file is as it was read.
 func (f *folder) holds(name string, c *cached) bool {
-	if f.all || f.fresh[filepath.Base(name)] || !f.same(filepath.Join(f.dir, name), c.info, c.read) {
+	if f.all || f.fresh[filepath.Base(name)] || !same(filepath.Join(f.dir, name), c.info, c.read) {
 		return false
 	}
 	return !slices.ContainsFunc(c.asides, func(a aside) bool {
-		return f.fresh[filepath.Base(a.path)] || !f.same(a.path, a.info, c.read)
+		return f.fresh[filepath.Base(a.path)] || !same(a.path, a.info, c.read)
 	})
 }
 
 // same compares a file with what it was. Of a file that was changed just before it was read
 // the time tells nothing: the next change may have had the same.
-func (f *folder) same(path string, was fs.FileInfo, read time.Time) bool {
-	now, err := f.stat(path)
+func same(path string, was fs.FileInfo, read time.Time) bool {
+	now, err := os.Stat(path)
 	if err != nil || was == nil {
 		return false
 	}
@@ -157,7 +174,7 @@ func readAgain(dir, name string, before *cached) *cached {
 	if before != nil && before.info != nil && c.hash == before.hash && before.info.Mode() == info.Mode() && len(before.asides) == 0 {
 		return c
 	}
-	c.content = parse(dir, name, text, info.Mode()).settle(before)
+	c.content = parse(dir, name, text, info).settle(before)
 	return c
 }
 
@@ -169,9 +186,9 @@ func (r *reader) settle(before *cached) content {
 }
 
 // parse reads the text of a file of the directory.
-func parse(dir, name string, text []byte, mode fs.FileMode) *reader {
+func parse(dir, name string, text []byte, info fs.FileInfo) *reader {
 	r := newReader(filepath.ToSlash(name), filepath.Join(dir, filepath.Dir(name)))
-	r.private = mode.Perm()&0o077 == 0
+	r.info, r.private = info, info.Mode().Perm()&0o077 == 0
 	if sub, base := filepath.Split(name); sub != "" {
 		r.status = strings.TrimSuffix(base, ".yaml")
 	}

@@ -183,8 +183,8 @@ func (o *object) presharedKeyFile(v value, p *mesh.Peer) {
 		o.problem(v, shown(v.Value), &fault{"cannot be read: " + cause(err), "put the key there, readable by this process"}, "the peer is left out")
 		return
 	}
-	if mode&0o007 != 0 {
-		o.problem(v, shown(v.Value), &fault{fmt.Sprintf("can be read by everybody on the machine (mode %04o)", mode), "run chmod 600 on it, or set defaultMode: 0400 on the volume"}, "its key is no secret, though it is used")
+	if tooOpen(mode) {
+		o.problem(v, shown(v.Value), &fault{fmt.Sprintf("can be changed or read by others (mode %04o)", mode), "run chmod 600 on it, or set defaultMode: 0400 on the volume"}, "its key is no secret, though it is used")
 	}
 	o.setPresharedKey(v, p, text)
 }

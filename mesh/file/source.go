@@ -68,19 +68,23 @@ func Read(name string, r io.Reader) (mesh.Update, error) {
 		return mesh.Update{}, fmt.Errorf("read %s: it is larger than %d bytes", name, maxFile)
 	}
 	in := newReader(name, filepath.Dir(name))
-	in.private = !exposed(r)
+	in.info = regular(r)
+	in.private = in.info == nil || in.info.Mode().Perm()&0o077 == 0
 	in.readText(text)
 	return merge([]content{in.content}, nil), nil
 }
 
-// exposed reports whether others than the owner may read what r reads.
-func exposed(r io.Reader) bool {
+// regular returns what is known of the regular file that r is, nil when it is none.
+func regular(r io.Reader) fs.FileInfo {
 	f, ok := r.(fs.File)
 	if !ok {
-		return false
+		return nil
 	}
 	info, err := f.Stat()
-	return err != nil || info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	return info
 }
 
 // Run hands over what the directory says, at first and after each change, until ctx is done.

@@ -397,6 +397,7 @@ func TestShutdownWaitsForFlowsThenCutsThem(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			result := make(chan error, 1)
 			go func() { result <- s.Shutdown(ctx) }()
+			<-s.closing.Done() // before it, a look would be taken for a third flow
 			eventually(t, "listener is closed", func() bool {
 				c, err := net.Dial("tcp", address)
 				if err == nil {

@@ -272,6 +272,29 @@ func TestHTTPCarriesTrailersAndContinue(t *testing.T) {
 	}
 }
 
+// A target may say 100 when its body has been sent for already: the client, which was told to
+// send it, is not told again.
+func TestHTTPTargetThatAsksForTheBodyLate(t *testing.T) {
+	tg := listenTarget(t, &host{})
+	_, address := webProxy(t, Options{})
+	c := dialRaw(t, address)
+	go fmt.Fprintf(c, "POST http://%s/ HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody", tg.address)
+	far := tg.accept(t)
+	r, err := http.ReadRequest(bufio.NewReader(far))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(r.Body); err != nil || string(b) != "body" {
+		t.Fatalf("target got %q and %v", b, err)
+	}
+	io.WriteString(far, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	for _, want := range []int{100, 103, 200} {
+		if res, _ := c.response(t, "POST"); res.StatusCode != want {
+			t.Fatalf("status %d, want %d", res.StatusCode, want)
+		}
+	}
+}
+
 func TestHTTPTargetThatRefusesTheBody(t *testing.T) {
 	web := webTarget(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too much", http.StatusRequestEntityTooLarge)

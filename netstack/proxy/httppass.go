@@ -44,8 +44,21 @@ func (h *httpFlow) pass(w http.ResponseWriter, r *http.Request) {
 	}
 	h.current, h.asked, h.raw = w, upgradeOf(r.Header), nil
 	trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { h.raw = c.Conn }}
-	h.forward.ServeHTTP(w, r.WithContext(httptrace.WithClientTrace(ctx, trace)))
+	h.forward.ServeHTTP(oneContinue{w}, r.WithContext(httptrace.WithClientTrace(ctx, trace)))
 }
+
+// oneContinue leaves 100 Continue to net/http, which says it to a client that waits for it
+// when its body is wanted: because the target has said so, or has been silent for a second.
+// ReverseProxy would pass on the target's as well, and the client might get two.
+type oneContinue struct{ http.ResponseWriter }
+
+func (w oneContinue) WriteHeader(code int) {
+	if code != http.StatusContinue {
+		w.ResponseWriter.WriteHeader(code)
+	}
+}
+
+func (w oneContinue) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // lastHop answers TRACE and OPTIONS whose Max-Forwards has run out, and counts it down
 // otherwise (RFC 9110, section 7.6.2).

@@ -48,12 +48,14 @@ func dialUDP(t testing.TB, to netip.AddrPort) *udpClient {
 	c := must[*net.UDPConn](t)(net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)))
 	t.Cleanup(func() { c.Close() })
 	c.SetReadBuffer(4 << 20)
-	c.SetDeadline(time.Now().Add(patience))
 	return &udpClient{c}
 }
 
+// want waits for one datagram. Each has the whole patience: a hundred of them may take longer
+// on a busy machine.
 func (c *udpClient) want(t testing.TB, want []byte) {
 	t.Helper()
+	c.SetReadDeadline(time.Now().Add(patience))
 	buf := make([]byte, 64<<10)
 	n, err := c.Read(buf)
 	if err != nil {

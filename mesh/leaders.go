@@ -81,39 +81,34 @@ func falseFirst(a, b bool) int {
 func (n *member) reachable() bool { return !n.declared.IsZero() || len(n.Status.Endpoints) > 0 }
 
 // mute finds the members of which more than half of those that test them say that they do not
-// answer. Others of the segment test each of it; of each other segment its leader does, which
-// is taken here to be whoever claims it.
+// answer, on one of their two sides: the others of the segment, or the other segments, each by
+// its leader.
 func (m *mesh) mute() map[*member]bool {
-	votes := make(map[*member]int)
+	type votes struct{ near, far int }
+	count := make(map[*member]votes)
 	for _, n := range m.members {
 		for _, name := range n.Status.Unreachable {
-			if accused := m.byName[name]; accused != nil && accused != n {
-				votes[accused]++
+			accused := m.byName[name]
+			if accused == nil || accused == n {
+				continue
 			}
+			v := count[accused]
+			if accused.segment == n.segment {
+				v.near++
+			} else {
+				v.far++
+			}
+			count[accused] = v
 		}
 	}
 	mute := make(map[*member]bool)
-	for accused, n := range votes {
-		if 2*n > m.testers(accused) {
+	for accused, v := range count {
+		near, far := len(accused.segment.members)-1, len(m.segments)-1
+		if 2*v.near > near || 2*v.far > far {
 			mute[accused] = true
 		}
 	}
 	return mute
-}
-
-// testers is how many members are known to test one.
-func (m *mesh) testers(n *member) (count int) {
-	for _, s := range m.segments {
-		switch {
-		case s == n.segment:
-			count += len(s.members) - 1
-		case len(s.members) == 1 || m.Settings.Topology != ByLocation:
-			count += len(s.members)
-		default:
-			count++
-		}
-	}
-	return count
 }
 
 // leadership is what the plan shows of it.
@@ -122,7 +117,7 @@ func (m *mesh) leadership() (list []Leadership) {
 		return nil
 	}
 	for _, s := range m.segments {
-		list = append(list, Leadership{Location: s.name, Leader: s.leader.Name})
+		list = append(list, Leadership{Location: s.name, Leader: s.leader.Name, Members: len(s.members)})
 	}
 	return list
 }

@@ -26,7 +26,8 @@ type Plan struct {
 // Leadership is who carries a location.
 type Leadership struct {
 	Location string
-	Leader   string // "": nobody can
+	Leader   string
+	Members  int // of the location
 }
 
 // Claims are what a node holds by saying so.

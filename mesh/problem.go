@@ -58,7 +58,6 @@ const (
 	ForbiddenEndpoint   Reason = "ForbiddenEndpoint"   // no address of one other machine
 	OverlapsHost        Reason = "OverlapsHost"        // the addresses are on a link of this machine
 	NoEndpoint          Reason = "NoEndpoint"          // neither of two nodes can reach the other
-	NoLeader            Reason = "NoLeader"            // no node of the location can carry it
 	NoMember            Reason = "NoMember"            // this node itself is not known, or not a member
 	SourceDown          Reason = "SourceDown"          // the last known facts are used
 	RemovalHeld         Reason = "RemovalHeld"         // more vanished at once than is believed on one answer

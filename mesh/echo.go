@@ -1,0 +1,42 @@
+package mesh
+
+import (
+	"encoding/binary"
+)
+
+// ProbePort is the UDP port at mesh addresses where agents answer each other.
+const ProbePort = 51821
+
+// An echo is a datagram of echoLen bytes:
+//
+//	0       4   5   6          8           16       24
+//	"SWpb" | 1 | k | reserved | sequence | nonce   |
+//
+// k is 1 for a request and 2 for its answer, which repeats the rest. An answer is as long as the
+// request: nobody gains by making an agent answer somebody else.
+const echoLen = 24
+
+// echo is one probe, or its answer.
+type echo struct {
+	answer   bool
+	sequence uint64
+	nonce    uint64 // drawn for each target, so that only who sees requests can answer
+}
+
+func (e echo) append(b []byte) []byte {
+	kind := byte(1)
+	if e.answer {
+		kind = 2
+	}
+	b = append(b, 'S', 'W', 'p', 'b', 1, kind, 0, 0)
+	b = binary.BigEndian.AppendUint64(b, e.sequence)
+	return binary.BigEndian.AppendUint64(b, e.nonce)
+}
+
+// parseEcho returns false for what is no echo of this version.
+func parseEcho(b []byte) (e echo, ok bool) {
+	if len(b) != echoLen || string(b[:5]) != "SWpb\x01" || b[5] < 1 || b[5] > 2 {
+		return e, false
+	}
+	return echo{b[5] == 2, binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}, true
+}

@@ -1,0 +1,153 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/stillwire/stillwire/device"
+)
+
+const (
+	// saveDelay lets many changes be saved at once.
+	saveDelay = 5 * time.Second
+	// publishEvery is how often the node's status is published at most.
+	publishEvery = time.Second
+	// settleRounds is how often a plan may change what the node claims, and so be made anew.
+	settleRounds = 3
+)
+
+// retryAfter is how long after the n-th failure in a row the next pass is made.
+func retryAfter(n int) time.Duration { return min(time.Second<<min(n, 10), 30*time.Second) }
+
+// pass makes the node equal to the plan of this moment.
+func (a *Agent) pass(ctx context.Context) {
+	if a.due(retry); !a.kept && !a.store.Synced() {
+		return // what there is from before is better than nothing
+	}
+	facts, err := a.o.Host.Facts()
+	if err != nil {
+		a.o.Log.Warn().Err(err).Msg("cannot read this machine's addresses, those known before are used")
+		a.later(retry, retryAfter(a.failures))
+		a.failures++
+		if a.own.ListenPort == 0 {
+			return
+		}
+	}
+	snapshot, problems := a.store.Snapshot()
+	plan, found := a.settle(snapshot, facts)
+	problems = append(problems, found...)
+	var done Done
+	if plan.Self != "" {
+		done, err = a.enact(ctx, plan)
+		problems = append(problems, done.Problems...)
+	}
+	a.explain(done, err)
+	a.reportProblems(problems)
+	a.status.Store(a.makeStatus(plan, problems))
+	if err == nil {
+		a.failures = 0
+	} else if ctx.Err() == nil {
+		a.later(retry, retryAfter(a.failures))
+		a.failures++
+	}
+}
+
+// settle plans until what the node claims is what the plan says that it should.
+func (a *Agent) settle(s Snapshot, facts HostFacts) (plan Plan, problems []Problem) {
+	for round := range settleRounds {
+		world := a.world(s, facts, round == 0)
+		plan, problems = MakePlan(world, a.o.Node, a.o.Plan)
+		if plan.Self == "" || slices.Equal(plan.Publish.MeshAddresses, a.own.MeshAddresses) && plan.Publish.Leads == a.own.Leads {
+			break
+		}
+		a.own.MeshAddresses, a.own.Leads = plan.Publish.MeshAddresses, plan.Publish.Leads
+	}
+	return plan, problems
+}
+
+// Done is what a pass did.
+type Done struct {
+	Device   []device.Change
+	Host     []HostChange
+	Problems []Problem
+}
+
+// enact adds to the device, then makes the machine equal to the plan, then takes away from the
+// device, so that every address has a way at every moment. A step that fails does not keep the
+// others from being taken.
+func (a *Agent) enact(ctx context.Context, plan Plan) (done Done, err error) {
+	want := plan.Device
+	want.PrivateKey, want.FwMark = a.o.Key, a.o.FwMark
+	changes, errAdd := a.o.Device.Apply(ctx, keepUntilRouted(a.applied, want))
+	done.Device = changes
+	var errHost, errTake error
+	done.Host, done.Problems, errHost = a.o.Host.Apply(ctx, plan.Host)
+	if errAdd == nil {
+		changes, errTake = a.o.Device.Apply(ctx, want)
+		done.Device = append(done.Device, changes...)
+	}
+	if errAdd == nil && errTake == nil {
+		a.applied = want
+	}
+	if a.prober != nil {
+		a.prober.set(plan)
+	}
+	return done, errors.Join(errAdd, errHost, errTake)
+}
+
+// keepUntilRouted is the wanted config and, beside it, what the one before has and nobody else
+// is to have now: routes still lead there.
+func keepUntilRouted(before, want device.Config) device.Config {
+	owned := make(map[netip.Prefix]bool)
+	index := make(map[device.PublicKey]int, len(want.Peers))
+	for i, p := range want.Peers {
+		index[p.PublicKey] = i
+		for _, a := range p.AllowedIPs {
+			owned[a] = true
+		}
+	}
+	peers := slices.Clone(want.Peers)
+	for _, p := range before.Peers {
+		left := slices.DeleteFunc(slices.Clone(p.AllowedIPs), func(a netip.Prefix) bool { return owned[a] })
+		i, stays := index[p.PublicKey]
+		switch {
+		case stays && len(left) > 0:
+			peers[i].AllowedIPs = slices.Concat(peers[i].AllowedIPs, left)
+		case !stays && p.PublicKey != want.PrivateKey.Public():
+			p.AllowedIPs = left
+			peers = append(peers, p)
+		}
+	}
+	want.Peers = peers
+	return want
+}
+
+// explain writes a line for each change, and one for what could not be done.
+func (a *Agent) explain(done Done, err error) {
+	for _, c := range done.Device {
+		a.logDevice(c)
+	}
+	for _, c := range done.Host {
+		a.logHost(c)
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		a.o.Log.Error().Err(err).Stringer("retry_in", retryAfter(a.failures)).Msg("not all of the plan could be carried out")
+	}
+}
+
+func (a *Agent) logHost(c HostChange) {
+	e := a.o.Log.Info().Str("what", c.What).Str("name", c.Name)
+	if c.Old != "" {
+		e.Str("old", c.Old)
+	}
+	if c.New != "" {
+		e.Str("new", c.New)
+	}
+	if c.Cause != "" {
+		e.Str("cause", c.Cause)
+	}
+	e.Msg("host changed")
+}

@@ -1,0 +1,26 @@
+// Package host makes a Linux machine equal to a mesh.HostPlan, and touches only what differs.
+//
+// It owns on the machine, and nothing else:
+//
+//	link      one persistent TUN, stillwire0, and one for encapsulation, with their addresses
+//	routes    those of protocol 107 in table 7107
+//	rules     those of protocol 107 with priorities 7107 to 7109
+//	nftables  the table "inet stillwire"
+//	sysctls   those it had to change, remembered in a file of the state folder
+//
+//	packet ── rule 7107: not fwmark 0x3053 lookup 7107 suppress_prefixlength 0
+//	             10.2.1.0/24 dev stillwire0                    the tunnel
+//	             unreachable 10.2.1.0/24 metric 2147483647     beneath it, should the TUN be gone
+//	       ── rule 7108: lookup main suppress_prefixlength 0   only with a default route
+//	       ── rule 7109: not fwmark 0x3053 lookup 7107         in the tunnel: the LAN stays
+//
+// Everything is read back from the kernel before it is changed, and nothing is remembered but
+// sysctls: what an agent left behind is adopted by the next one, or removed by Uninstall, also
+// long after. The end of the process removes nothing, so that packets of the mesh wait for the
+// next agent and never leave in clear text.
+//
+// Only netlink, nftables over netlink, /proc and /dev/net/tun are used. No process is started.
+// A Host opens its sockets in the network namespace of the calling thread, call by call.
+//
+// All methods are called from one goroutine but for Run, which has one of its own.
+package host

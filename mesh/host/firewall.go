@@ -1,0 +1,148 @@
+//go:build linux
+
+package host
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// tableName is that of our one table, of the family inet.
+const tableName = "stillwire"
+
+// chain is a chain of our table with its rules.
+type chain struct {
+	name     string
+	kind     nftables.ChainType
+	hook     nftables.ChainHook
+	priority nftables.ChainPriority
+	rules    []filter
+}
+
+// filter is one rule of the firewall.
+type filter struct {
+	name  string
+	exprs []expr.Any
+}
+
+// tag is the comment that a rule is known by when it is read back. It changes with what the
+// rule does, so that an agent of another version sees the difference. Expressions themselves
+// are not compared: each kernel gives them back in its own words.
+func (f filter) tag() (string, error) {
+	sum := sha256.New()
+	for _, e := range f.exprs {
+		b, err := expr.Marshal(byte(nftables.TableFamilyINet), e)
+		if err != nil {
+			return "", fmt.Errorf("firewall rule %q: %w", f.name, err)
+		}
+		sum.Write(b)
+	}
+	return f.name + " " + hex.EncodeToString(sum.Sum(nil)[:4]), nil
+}
+
+// chains are the rules. Their number does not depend on the mesh: prefixes are in sets.
+//
+//	in    what comes out of the tunnel comes from a remote prefix, not from a local one, and not
+//	      for the loopback; what is for our mesh address comes out of the tunnel or from near
+//	cross what is forwarded into the tunnel comes from here; TCP fits into it
+//	out   what is for a remote prefix leaves by the tunnel or not at all
+//	nat   pods reach the world by this node's address
+func (o Options) chains() []chain {
+	in, cross := o.prerouting(), o.forward()
+	var out, nat []filter
+	for _, v := range []version{v4, v6} {
+		in = append(in, o.incoming(v)...)
+		cross = append(cross, filter{v.name("only local sources into the tunnel"), join(
+			o.from(expr.CmpOpNeq), o.to(expr.CmpOpEq), v.is(), v.src(), notIn("local"+v.suffix), notIn("behind"+v.suffix), drop())})
+		out = append(out, filter{v.name("remote prefixes by the tunnel alone"), join(
+			o.to(expr.CmpOpNeq), o.mark(expr.CmpOpNeq), v.is(), v.dst(), isIn("tunnelled"+v.suffix), notIn("open"+v.suffix), drop())})
+		if o.Masquerade {
+			nat = append(nat, filter{v.name("pods to the world"), join(
+				o.to(expr.CmpOpNeq), v.is(), v.src(), isIn("pods"+v.suffix), v.dst(), notIn("inside"+v.suffix), masquerade())})
+		}
+	}
+	return []chain{
+		{"in", nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw, in},
+		{"cross", nftables.ChainTypeFilter, *nftables.ChainHookForward, *nftables.ChainPriorityMangle, cross},
+		{"sent", nftables.ChainTypeFilter, *nftables.ChainHookOutput, *nftables.ChainPriorityRaw, o.sent()},
+		{"out", nftables.ChainTypeFilter, *nftables.ChainHookPostrouting, *nftables.ChainPriorityMangle, out},
+		{"nat", nftables.ChainTypeNAT, *nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource, nat},
+	}
+}
+
+// prerouting is for the outer packets. With a default route in the tunnel and strict reverse
+// path filters the mark has their way back looked up as ours is; see src_valid_mark.
+func (o Options) prerouting() []filter {
+	return []filter{
+		{"outer packets are marked", join(isLocal(), udp(), port(dstPort), isIn("port"), setMark(o.FwMark))},
+		{"outer packets are not tracked", join(isLocal(), udp(), port(dstPort), isIn("untracked"), notrack())},
+	}
+}
+
+func (o Options) sent() []filter {
+	return []filter{{"outer packets are not tracked", join(udp(), port(srcPort), isIn("untracked"), notrack())}}
+}
+
+func (o Options) incoming(v version) []filter {
+	outside := join(o.from(expr.CmpOpNeq), iif("lo", expr.CmpOpNeq), v.is(), v.dst(), isIn("mesh"+v.suffix))
+	return []filter{
+		{v.name("unknown source out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.src(), notIn("tunnelled"+v.suffix), drop())},
+		{v.name("local source out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.src(), isIn("local"+v.suffix), drop())},
+		{v.name("loopback out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.loopback(), drop())},
+		{v.name("neighbours to the mesh address"), join(outside, v.src(), isIn("neighbours"+v.suffix), accept())},
+		{v.name("own pods to the mesh address"), join(outside, v.src(), isIn("local"+v.suffix), wayBack(), accept())},
+		{v.name("the location to the mesh address"), join(outside, v.src(), isIn("native"+v.suffix), wayBack(), accept())},
+		{v.name("strangers to the mesh address"), join(outside, drop())},
+	}
+}
+
+// forward makes TCP fit, both ways.
+func (o Options) forward() []filter {
+	return []filter{
+		{"TCP fits into the tunnel", join(o.to(expr.CmpOpEq), clampMSS())},
+		{"TCP fits back into the tunnel", join(o.from(expr.CmpOpEq), clampMSS())},
+	}
+}
+
+// version is one of IPv4 and IPv6, in the words of a rule.
+type version struct {
+	suffix          string // of set names
+	proto           byte
+	srcAt, dstAt, n uint32 // where the addresses are in the header, and how long
+}
+
+var (
+	v4 = version{"4", unix.NFPROTO_IPV4, 12, 16, 4}
+	v6 = version{"6", unix.NFPROTO_IPV6, 8, 24, 16}
+)
+
+func (v version) name(what string) string { return what + ", IPv" + v.suffix }
+
+func (v version) is() []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equal([]byte{v.proto})}
+}
+
+func (v version) src() []expr.Any { return []expr.Any{network(v.srcAt, v.n)} }
+func (v version) dst() []expr.Any { return []expr.Any{network(v.dstAt, v.n)} }
+
+func (v version) loopback() []expr.Any {
+	if v.n == 4 {
+		return []expr.Any{network(v.dstAt, 1), equal([]byte{127})}
+	}
+	return []expr.Any{network(v.dstAt, v.n), equal(append(make([]byte, 15), 1))}
+}
+
+func (o Options) from(op expr.CmpOp) []expr.Any { return iif(o.Interface, op) }
+
+func (o Options) to(op expr.CmpOp) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: linkName(o.Interface)}}
+}
+
+func (o Options) mark(op expr.CmpOp) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: native32(o.FwMark)}}
+}

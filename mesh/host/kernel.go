@@ -1,0 +1,129 @@
+//go:build linux
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/google/nftables"
+	nfnetlink "github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// kernel is the sockets of one call.
+type kernel struct {
+	route  *netlink.Handle
+	strict *netlink.Handle // has the kernel filter dumps of routes, but knows no rules
+	nft    *nftables.Conn  // writes, and reads most
+	dump   *nfnetlink.Conn // reads rules of the firewall; nil: not yet
+}
+
+// transactionBuffer holds the largest transaction: 10,000 prefixes take 2 MB.
+const transactionBuffer = 32 << 20
+
+func openKernel() (*kernel, error) {
+	route, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open route netlink: %w", err)
+	}
+	k := &kernel{route: route}
+	if k.strict, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		k.close()
+		return nil, fmt.Errorf("open route netlink: %w", err)
+	}
+	// Before 4.20 there are no strict checks, and what comes is filtered again.
+	k.strict.SetStrictCheck(true)
+	k.nft, err = nftables.New(nftables.WithSockOptions(func(c *nfnetlink.Conn) error {
+		return c.SetWriteBuffer(transactionBuffer)
+	}))
+	if err != nil {
+		k.close()
+		return nil, fmt.Errorf("open nftables netlink: %w", err)
+	}
+	return k, nil
+}
+
+func (k *kernel) close() {
+	k.route.Close()
+	if k.strict != nil {
+		k.strict.Close()
+	}
+	if k.dump != nil {
+		k.dump.Close()
+	}
+}
+
+// machine is what is ours on the machine, but for the firewall.
+type machine struct {
+	link      linkState
+	addresses []netip.Prefix
+	routes    []route
+	rules     []rule
+}
+
+func (k *kernel) observe(o Options, names map[int]string) (m machine, err error) {
+	if m.link, err = k.readLink(o.Interface); err != nil {
+		return m, err
+	}
+	if m.addresses, err = k.readAddresses(m.link); err != nil {
+		return m, err
+	}
+	if m.routes, err = k.readRoutes(o, names); err != nil {
+		return m, err
+	}
+	m.rules, err = k.readRules(o)
+	return m, err
+}
+
+// dumps is how often a dump is begun anew that changes interrupted.
+const dumps = 5
+
+// dumped reads again when the kernel says that the answer is of two minds. After some tries it
+// takes what came: on a machine that changes all the time a later look puts it right.
+func dumped[T any](read func() ([]T, error)) (all []T, err error) {
+	for range dumps {
+		all, err = read()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// prefixOf is the netip form of what the netlink library uses; nil is the default route.
+func prefixOf(n *net.IPNet, family int) netip.Prefix {
+	if n == nil {
+		if family == unix.AF_INET6 {
+			return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	bits, size := n.Mask.Size()
+	a, _ := netip.AddrFromSlice(n.IP)
+	if size == 32 {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, bits)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+func families() []int { return []int{unix.AF_INET, unix.AF_INET6} }
+
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}

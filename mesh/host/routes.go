@@ -1,0 +1,221 @@
+//go:build linux
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stillwire/stillwire/mesh"
+)
+
+// route is one route of our table. The kernel knows it by destination and metric: another one
+// of both takes its place at once.
+type route struct {
+	Dst         netip.Prefix
+	Metric      int
+	Unreachable bool // all else is then of no meaning
+	Dev         string
+	Gateway     netip.Addr
+	OnLink      bool
+	Src         netip.Addr
+	MTU         int
+}
+
+// Metrics. IPv6 makes 1024 of none. The highest that fits an int of any machine is beneath all.
+const (
+	metric4     = 0
+	metric6     = 1024
+	metricBelow = 1<<31 - 1
+)
+
+func metricOf(dst netip.Prefix) int {
+	if dst.Addr().Is4() {
+		return metric4
+	}
+	return metric6
+}
+
+type routeKey struct {
+	dst    netip.Prefix
+	metric int
+}
+
+func (r route) key() routeKey { return routeKey{r.Dst, r.Metric} }
+
+func (r route) String() string {
+	if r.Unreachable {
+		return "unreachable"
+	}
+	text := ""
+	if r.Gateway.IsValid() {
+		text = "via " + r.Gateway.String() + " "
+	}
+	text += "dev " + r.Dev
+	if r.OnLink {
+		text += " onlink"
+	}
+	if r.Src.IsValid() {
+		text += " src " + r.Src.String()
+	}
+	if r.MTU != 0 {
+		text += fmt.Sprintf(" mtu %d", r.MTU)
+	}
+	return text
+}
+
+// wantedRoute is a route and why it is there.
+type wantedRoute struct {
+	route
+	cause  string
+	tunnel bool
+}
+
+// diffRoutes returns what to set, in the order wanted, and what to remove. Routes beneath come
+// before those above them.
+func diffRoutes(have []route, want []wantedRoute) (set []wantedRoute, replaced map[routeKey]route, remove []route) {
+	present := make(map[routeKey]route, len(have))
+	for _, r := range have {
+		present[r.key()] = r
+	}
+	replaced = make(map[routeKey]route)
+	for _, w := range want {
+		h, found := present[w.key()]
+		delete(present, w.key())
+		if found && h == w.route {
+			continue
+		}
+		if found {
+			replaced[w.key()] = h
+		}
+		set = append(set, w)
+	}
+	for _, r := range have {
+		if _, left := present[r.key()]; left {
+			remove = append(remove, r)
+		}
+	}
+	slices.SortStableFunc(set, func(a, b wantedRoute) int { return b.Metric - a.Metric })
+	slices.SortStableFunc(remove, func(a, b route) int { return a.Metric - b.Metric })
+	return set, replaced, remove
+}
+
+func routeSteps(o Options, have []route, want []wantedRoute) (add, remove []step) {
+	set, replaced, gone := diffRoutes(have, want)
+	for _, w := range set {
+		change := mesh.HostChange{What: "route", Name: name(w.route), New: w.String(), Cause: w.cause}
+		if old, found := replaced[w.key()]; found {
+			change.Old = old.String()
+		}
+		add = append(add, step{
+			changes: []mesh.HostChange{change}, relies: w.tunnel, field: "route",
+			do: func(k *kernel) error { return k.setRoute(o, w.route) },
+		})
+	}
+	for _, r := range gone {
+		remove = append(remove, step{
+			changes: []mesh.HostChange{{What: "route", Name: name(r), Old: r.String()}}, field: "route",
+			do: func(k *kernel) error { return k.removeRoute(o, r) },
+		})
+	}
+	return add, remove
+}
+
+// name tells the route beneath from that above.
+func name(r route) string {
+	if r.Metric == metricBelow {
+		return r.Dst.String() + " beneath"
+	}
+	return r.Dst.String()
+}
+
+// readRoutes returns the routes of our protocol in our table.
+func (k *kernel) readRoutes(o Options, names map[int]string) (routes []route, err error) {
+	filter := &netlink.Route{Table: o.Table, Protocol: netlink.RouteProtocol(o.Protocol)}
+	for _, family := range families() {
+		list, err := dumped(func() ([]netlink.Route, error) {
+			return k.strict.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		})
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
+			continue // no such table yet, or no such family
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read routes of table %d: %w", o.Table, err)
+		}
+		for _, r := range list {
+			if r.Table == o.Table && int(r.Protocol) == o.Protocol {
+				routes = append(routes, fromKernel(r, family, names))
+			}
+		}
+	}
+	return routes, nil
+}
+
+func fromKernel(r netlink.Route, family int, names map[int]string) route {
+	out := route{Dst: prefixOf(r.Dst, family), Metric: r.Priority}
+	if r.Type == unix.RTN_UNREACHABLE {
+		out.Unreachable = true
+		return out
+	}
+	out.Dev = names[r.LinkIndex]
+	out.Gateway, out.Src, out.MTU = addrOf(r.Gw), addrOf(r.Src), r.MTU
+	out.OnLink = r.Flags&unix.RTNH_F_ONLINK != 0
+	return out
+}
+
+func (k *kernel) toKernel(o Options, r route) (*netlink.Route, error) {
+	out := &netlink.Route{
+		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.Table, Protocol: netlink.RouteProtocol(o.Protocol),
+		Family: familyOf(r.Dst.Addr()), Type: unix.RTN_UNICAST,
+	}
+	if r.Unreachable {
+		out.Type = unix.RTN_UNREACHABLE
+		return out, nil
+	}
+	link, err := k.route.LinkByName(r.Dev)
+	if err != nil {
+		return nil, err
+	}
+	out.LinkIndex, out.MTU = link.Attrs().Index, r.MTU
+	out.Src, out.Gw = r.Src.AsSlice(), r.Gateway.AsSlice()
+	if r.OnLink {
+		out.Flags = unix.RTNH_F_ONLINK
+	}
+	if !r.Gateway.IsValid() && r.Dst.Addr().Is4() {
+		out.Scope = netlink.SCOPE_LINK
+	}
+	return out, nil
+}
+
+func (k *kernel) setRoute(o Options, r route) error {
+	kr, err := k.toKernel(o, r)
+	if err == nil {
+		err = k.route.RouteReplace(kr)
+	}
+	if err != nil {
+		return fmt.Errorf("route %s %s: %w", r.Dst, r, err)
+	}
+	return nil
+}
+
+// removeRoute names what tells the route from others: a foreign one of the same destination
+// stays.
+func (k *kernel) removeRoute(o Options, r route) error {
+	kr := &netlink.Route{
+		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.Table, Protocol: netlink.RouteProtocol(o.Protocol),
+		Family: familyOf(r.Dst.Addr()), Scope: netlink.SCOPE_NOWHERE,
+	}
+	if r.Unreachable {
+		kr.Type = unix.RTN_UNREACHABLE
+	}
+	err := k.route.RouteDel(kr)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("remove route %s %s: %w", r.Dst, r, err)
+	}
+	return nil
+}

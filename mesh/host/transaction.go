@@ -1,0 +1,317 @@
+//go:build linux
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/userdata"
+	nfnetlink "github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/stillwire/stillwire/mesh"
+)
+
+// tableState is our table as the kernel has it.
+type tableState struct {
+	exists bool
+	shape  []string // of chains, rules and sets, as shapeOf
+	sets   map[string][]interval
+}
+
+// firewallSteps is at most one step: a transaction that holds the difference alone. Where the
+// shape of the table differs, the difference is the table.
+func (h *Host) firewallSteps(k *kernel, want ruleset) ([]step, error) {
+	shape, err := want.shape()
+	if err != nil {
+		return nil, err
+	}
+	have, err := k.readTable()
+	if err != nil {
+		return nil, fmt.Errorf("read nftables: %w", err)
+	}
+	if !slices.Equal(have.shape, shape) {
+		change := mesh.HostChange{What: "table", Name: "inet " + tableName, New: want.String()}
+		if have.exists {
+			change.Old = firstDifference(have.shape, shape)
+		}
+		return []step{{changes: []mesh.HostChange{change}, tightens: true, field: "firewall",
+			do: func(k *kernel) error { return k.rebuild(want) }}}, nil
+	}
+	changes := want.elementChanges(have)
+	if changes == nil {
+		return nil, nil
+	}
+	return []step{{changes: changes, tightens: true, field: "firewall",
+		do: func(k *kernel) error { return k.changeElements(have, want) }}}, nil
+}
+
+func (r ruleset) String() string {
+	rules, elements := 0, 0
+	for _, c := range r.chains {
+		rules += len(c.rules)
+	}
+	for _, s := range r.sets {
+		elements += len(s.elements)
+	}
+	return fmt.Sprintf("%d chains, %d rules, %d sets, %d elements", len(r.chains), rules, len(r.sets), elements)
+}
+
+func firstDifference(have, want []string) string {
+	for _, line := range have {
+		if !slices.Contains(want, line) {
+			return "had " + line
+		}
+	}
+	for _, line := range want {
+		if !slices.Contains(have, line) {
+			return "lacked " + line
+		}
+	}
+	return "in another order"
+}
+
+// shape is what of the table does not depend on the mesh, line by line.
+func (r ruleset) shape() (lines []string, err error) {
+	for _, c := range r.chains {
+		lines = append(lines, chainLine(c.name, c.kind, c.hook, c.priority))
+		for i, f := range c.rules {
+			tag, err := f.tag()
+			if err != nil {
+				return nil, err
+			}
+			lines = append(lines, ruleLine(c.name, i, tag))
+		}
+	}
+	for _, s := range r.sets {
+		lines = append(lines, setLine(s.name, s.kind.Name, s.isInterval()))
+	}
+	slices.Sort(lines)
+	return lines, nil
+}
+
+func chainLine(name string, kind nftables.ChainType, hook nftables.ChainHook, priority nftables.ChainPriority) string {
+	return fmt.Sprintf("chain %s %s %d %d", name, kind, hook, priority)
+}
+
+func ruleLine(chain string, index int, tag string) string {
+	return fmt.Sprintf("rule %s %02d %s", chain, index, tag)
+}
+
+func setLine(name, kind string, interval bool) string {
+	return fmt.Sprintf("set %s %s %t", name, kind, interval)
+}
+
+func (k *kernel) readTable() (t tableState, err error) {
+	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
+	chains, err := k.nft.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return t, err
+	}
+	for _, c := range chains {
+		if c.Table.Name == tableName {
+			t.shape = append(t.shape, chainShape(c))
+		}
+	}
+	if t.exists = len(t.shape) > 0; !t.exists {
+		return t, nil // what is left of a table without chains is made anew
+	}
+	rules, err := k.readTags()
+	if err != nil {
+		return t, err
+	}
+	t.shape = append(t.shape, rules...)
+	if err := k.readSets(table, &t); err != nil {
+		return t, err
+	}
+	slices.Sort(t.shape)
+	return t, nil
+}
+
+func chainShape(c *nftables.Chain) string {
+	if c.Hooknum == nil || c.Priority == nil || c.Policy == nil || *c.Policy != nftables.ChainPolicyAccept {
+		return "chain " + c.Name + " of another kind"
+	}
+	return chainLine(c.Name, c.Type, *c.Hooknum, *c.Priority)
+}
+
+func (k *kernel) readSets(table *nftables.Table, t *tableState) error {
+	sets, err := k.nft.GetSets(table)
+	if err != nil {
+		return err
+	}
+	t.sets = make(map[string][]interval)
+	for _, s := range sets {
+		elements, err := k.nft.GetSetElements(s)
+		if err != nil {
+			return err
+		}
+		t.sets[s.Name] = fromElements(elements, s.Interval)
+		t.shape = append(t.shape, setLine(s.Name, s.KeyType.Name, s.Interval))
+	}
+	return nil
+}
+
+// readTags returns a line for each rule of our table. The library would read the expressions
+// too, and knows not all.
+func (k *kernel) readTags() (lines []string, err error) {
+	if k.dump == nil {
+		if k.dump, err = nfnetlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
+			return nil, err
+		}
+	}
+	messages, err := k.dump.Execute(nfnetlink.Message{
+		Header: nfnetlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE, Flags: nfnetlink.Request | nfnetlink.Dump},
+		Data:   append([]byte{unix.NFPROTO_INET, 0, 0, 0}, attribute(unix.NFTA_RULE_TABLE, tableName)...),
+	})
+	if err != nil {
+		return nil, err
+	}
+	count := make(map[string]int)
+	for _, m := range messages {
+		chain, tag, err := chainAndTag(m.Data)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, ruleLine(chain, count[chain], tag))
+		count[chain]++
+	}
+	return lines, nil
+}
+
+func attribute(kind uint16, text string) []byte {
+	b, _ := nfnetlink.MarshalAttributes([]nfnetlink.Attribute{{Type: kind, Data: []byte(text + "\x00")}})
+	return b
+}
+
+// nfGenMsg is the size of the header of every message of the subsystem.
+const nfGenMsg = 4
+
+func chainAndTag(data []byte) (chain, tag string, err error) {
+	if len(data) < nfGenMsg {
+		return "", "", errors.New("a short message")
+	}
+	ad, err := nfnetlink.NewAttributeDecoder(data[nfGenMsg:])
+	if err != nil {
+		return "", "", err
+	}
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_RULE_CHAIN:
+			chain = ad.String()
+		case unix.NFTA_RULE_USERDATA:
+			tag = commentOf(ad.Bytes())
+		}
+	}
+	return chain, tag, ad.Err()
+}
+
+// commentOf is the comment of a rule, "" where there is none that can be read.
+func commentOf(data []byte) string {
+	if len(data) < 2 || len(data) < 2+int(data[1]) || data[0] != byte(userdata.TypeComment) {
+		return ""
+	}
+	return strings.TrimRight(string(data[2:2+int(data[1])]), "\x00")
+}
+
+// rebuild replaces the table by one of another shape, in one transaction.
+func (k *kernel) rebuild(want ruleset) error {
+	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
+	k.nft.AddTable(table) // so that there is one to remove
+	k.nft.DelTable(table)
+	k.nft.AddTable(table)
+	for _, s := range want.sets {
+		if err := k.nft.AddSet(s.inKernel(table), nil); err != nil {
+			return err
+		}
+	}
+	for _, c := range want.chains {
+		if err := k.addChain(table, c); err != nil {
+			return err
+		}
+	}
+	for _, s := range want.sets {
+		if err := k.elements(k.nft.SetAddElements, s.inKernel(table), s.elements); err != nil {
+			return err
+		}
+	}
+	return k.commit()
+}
+
+func (k *kernel) addChain(table *nftables.Table, c chain) error {
+	policy := nftables.ChainPolicyAccept
+	chain := k.nft.AddChain(&nftables.Chain{
+		Name: c.name, Table: table, Type: c.kind, Hooknum: &c.hook, Priority: &c.priority, Policy: &policy,
+	})
+	for _, f := range c.rules {
+		tag, err := f.tag()
+		if err != nil {
+			return err
+		}
+		k.nft.AddRule(&nftables.Rule{
+			Table: table, Chain: chain, Exprs: f.exprs, UserData: userdata.AppendString(nil, userdata.TypeComment, tag),
+		})
+	}
+	return nil
+}
+
+func (s set) inKernel(table *nftables.Table) *nftables.Set {
+	return &nftables.Set{Table: table, Name: s.name, KeyType: s.kind, Interval: s.isInterval()}
+}
+
+// chunk is how many elements go into one message, whose attributes can hold 64 KiB.
+const chunk = 1000
+
+func (k *kernel) elements(change func(*nftables.Set, []nftables.SetElement) error, s *nftables.Set, intervals []interval) error {
+	for some := range slices.Chunk(toElements(intervals, s.Interval), chunk) {
+		if err := change(s, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r ruleset) elementChanges(have tableState) (changes []mesh.HostChange) {
+	for _, s := range r.sets {
+		add, remove := diffElements(have.sets[s.name], s.elements)
+		for _, i := range add {
+			changes = append(changes, mesh.HostChange{What: "set", Name: s.name, New: i.String()})
+		}
+		for _, i := range remove {
+			changes = append(changes, mesh.HostChange{What: "set", Name: s.name, Old: i.String()})
+		}
+	}
+	return changes
+}
+
+// changeElements removes before it adds: within one transaction nobody sees the time between,
+// and an interval may take the place of one that it overlaps.
+func (k *kernel) changeElements(have tableState, want ruleset) error {
+	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
+	var adds []func() error
+	for _, s := range want.sets {
+		add, remove := diffElements(have.sets[s.name], s.elements)
+		ks := s.inKernel(table)
+		if err := k.elements(k.nft.SetDeleteElements, ks, remove); err != nil {
+			return err
+		}
+		adds = append(adds, func() error { return k.elements(k.nft.SetAddElements, ks, add) })
+	}
+	for _, add := range adds {
+		if err := add(); err != nil {
+			return err
+		}
+	}
+	return k.commit()
+}
+
+func (k *kernel) commit() error {
+	if err := k.nft.Flush(); err != nil {
+		return fmt.Errorf("nftables transaction: %w", err)
+	}
+	return nil
+}

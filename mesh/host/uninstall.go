@@ -1,0 +1,103 @@
+//go:build linux
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+
+	"github.com/stillwire/stillwire/mesh"
+)
+
+// Uninstall removes all that a Host with the same options ever made, and returns what it
+// removed. It needs no memory of it, and no agent that lives: routes, rules, links and the
+// table are known by what marks them as ours. A *BusyError is returned while one serves the
+// interface.
+func Uninstall(ctx context.Context, o Options) ([]mesh.HostChange, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	k, err := openKernel()
+	if err != nil {
+		return nil, err
+	}
+	defer k.close()
+	around, err := k.readSurroundings(o)
+	if err != nil {
+		return nil, err
+	}
+	have, err := k.observe(o, around.names)
+	if err != nil {
+		return nil, err
+	}
+	if have.link.index != 0 && have.link.kind == kindTUN {
+		if err := o.unserved(); err != nil {
+			return nil, err
+		}
+	}
+	_, steps := ruleSteps(o, have.rules, nil)
+	_, routes := routeSteps(o, have.routes, nil)
+	steps = append(steps, routes...)
+	steps = append(steps, removeLink(o.Interface, have.link)...)
+	table, err := removeTable(k)
+	steps = append(steps, table...)
+	var done []mesh.HostChange
+	for _, s := range steps {
+		if ctx.Err() != nil {
+			return done, errors.Join(err, ctx.Err())
+		}
+		failure := s.do(k)
+		if failure == nil {
+			done = append(done, s.changes...)
+		}
+		err = errors.Join(err, failure)
+	}
+	return done, err
+}
+
+// unserved attaches to the TUN for a moment, which only one process can.
+func (o Options) unserved() error {
+	file, err := o.open()
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// removeLink removes a link of ours, which takes its addresses and routes along.
+func removeLink(name string, have linkState) []step {
+	if have.index == 0 || have.kind != kindTUN {
+		return nil
+	}
+	return []step{{
+		changes: []mesh.HostChange{{What: "link", Name: name, Old: "tun"}}, field: "interface",
+		do: func(k *kernel) error {
+			if err := k.changeLink(name, k.route.LinkDel); !errors.As(err, new(netlink.LinkNotFoundError)) {
+				return err
+			}
+			return nil
+		},
+	}}
+}
+
+// removeTable comes last: until the routes are gone it keeps packets in.
+func removeTable(k *kernel) ([]step, error) {
+	tables, err := k.nft.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, fmt.Errorf("read nftables: %w", err)
+	}
+	for _, t := range tables {
+		if t.Name == tableName {
+			return []step{{
+				changes: []mesh.HostChange{{What: "table", Name: "inet " + tableName, Old: "there"}}, field: "firewall",
+				do: func(k *kernel) error { k.nft.DelTable(t); return k.commit() },
+			}}, nil
+		}
+	}
+	return nil, nil
+}

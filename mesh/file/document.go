@@ -47,7 +47,10 @@ func (r *reader) refuseSyntax(err error) {
 		line, _ = strconv.Atoi(m[1])
 		what = what[len(m[0]):]
 	}
-	r.refuseFile(line, "", "", "is no YAML from here on ("+shown(what)+"), so what it said before stays", "mend the syntax")
+	if strings.HasPrefix(what, "did not find expected") {
+		line++ // the parser counts from 0, unlike the scanner
+	}
+	r.refuseFile(line, "", "", "is no YAML from about here on ("+shown(what)+"), so what it said before stays", "mend the syntax")
 }
 
 // readDocument reads one object, or with list the objects of a List.
@@ -83,7 +86,7 @@ func (r *reader) readList(n *yaml.Node) {
 func (r *reader) refuseWord(doc, n *yaml.Node, field string, words []string) {
 	const left = ", so the document is left out"
 	if n == nil {
-		r.refuseFile(doc.Line, field, "", "is missing"+left, "write one of "+strings.Join(words, ", "))
+		r.refuseFile(doc.Line, field, "", "is missing"+left, meant("", words))
 		return
 	}
 	r.refuseFile(n.Line, field, shown(n.Value), "is not known here"+left, meant(n.Value, words))

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -57,14 +58,17 @@ func shown(s string) string {
 
 // meant names the word of the list that was most likely meant, else all of them.
 func meant(written string, words []string) string {
-	best, least := "", 1+max(1, len(written)/3)
+	best, least := "", 1+max(2, len(written)/3)
+	if len(written) < 4 {
+		least = 2
+	}
 	for _, w := range words {
 		if d := distance(strings.ToLower(written), strings.ToLower(w)); d < least {
 			best, least = w, d
 		}
 	}
-	if best != "" {
-		return "write " + best
+	if best != "" || len(words) == 1 {
+		return "write " + cmp.Or(best, words[0])
 	}
 	return "write one of " + strings.Join(words, ", ")
 }

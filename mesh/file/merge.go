@@ -75,12 +75,12 @@ func duplicate(kind mesh.Kind, loser, winner mesh.Identity) mesh.Problem {
 }
 
 // withStatus gives each node the status of its file, which goes before one in a manifest. A
-// node may be known by its status alone.
+// node may be known by its status alone. A file that cannot be read hurts that node alone: no
+// node can make the others' absence doubtful.
 func withStatus(u *mesh.Update, nodes []mesh.Node, statuses []content) []mesh.Node {
 	said := make(map[string]mesh.Node)
 	for _, c := range statuses {
 		u.Problems = append(u.Problems, c.problems...)
-		u.Synced = u.Synced && !c.broken
 		for _, n := range c.nodes {
 			said[n.Name] = n
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stillwire/stillwire/device"
@@ -31,52 +32,60 @@ func (r *reader) readQuick(text []byte) {
 	}
 	sections := peerSections(text)
 	f, err := r.parseQuick(bytes.Join(sections, nil))
-	if err == nil {
-		r.takeQuick(f.Config.Peers, f.Warnings)
-		return
-	}
-	r.refuseQuick(err)
-	var good [][]byte
-	for i := range sections {
-		if _, err := r.parseQuick(padded(sections, i)); err == nil {
-			good = append(good, sections[i])
-		} else {
-			good = append(good, blank(sections[i]))
+	if err != nil {
+		r.refuseQuick(err)
+		for i := range sections {
+			if _, err := r.parseQuick(sections[i]); err != nil {
+				sections[i] = blank(sections[i])
+			}
+		}
+		if f, err = r.parseQuick(bytes.Join(sections, nil)); err != nil {
+			return
 		}
 	}
-	if f, err := r.parseQuick(bytes.Join(good, nil)); err == nil {
-		r.takeQuick(f.Config.Peers, f.Warnings)
-	}
+	r.remark(f.Warnings)
+	r.takeQuick(f.Config.Peers, peerLines(text))
 }
 
-// peerSections parts the text where a [Peer] begins, and makes blank what is of no peer, so
-// that lines keep their numbers. A comment above a [Peer] is of it.
-func peerSections(text []byte) (sections [][]byte) {
-	current, inPeer := []byte(nil), false
+// peerSections parts the text into a head and a part for each [Peer], and makes blank what is
+// of no peer, so that lines keep their numbers. Comments above a [Peer] are of it: they may
+// name it.
+func peerSections(text []byte) [][]byte {
+	sections, loose, inPeer := [][]byte{nil}, []byte(nil), false
 	for line := range bytes.Lines(text) {
-		switch {
-		case peerLine.Match(line):
-			sections = append(sections, current)
-			current, inPeer = nil, true
-		case anyLine.Match(line):
+		if peerLine.Match(line) {
+			sections, inPeer = append(sections, nil), true
+		} else if anyLine.Match(line) {
 			inPeer = false
 		}
-		comment := bytes.HasPrefix(bytes.TrimSpace(line), []byte("#"))
-		if !inPeer && !comment {
+		here := &sections[len(sections)-1]
+		switch trimmed := bytes.TrimSpace(line); {
+		case len(trimmed) == 0 || trimmed[0] == '#':
+			loose = append(loose, line...)
+			continue
+		case !inPeer:
 			line = blank(line)
 		}
-		current = append(current, line...)
+		*here = append(append(*here, loose...), line...)
+		loose = nil
 	}
-	return append(sections, current)
+	sections[len(sections)-1] = append(sections[len(sections)-1], loose...)
+	return sections
+}
+
+// peerLines are the lines at which a [Peer] stands.
+func peerLines(text []byte) (lines []int) {
+	n := 0
+	for line := range bytes.Lines(text) {
+		if n++; peerLine.Match(line) {
+			lines = append(lines, n)
+		}
+	}
+	return lines
 }
 
 // blank keeps the line ends alone.
 func blank(text []byte) []byte { return bytes.Repeat([]byte("\n"), bytes.Count(text, []byte("\n"))) }
-
-// padded is one section in its place.
-func padded(sections [][]byte, i int) []byte {
-	return append(blank(bytes.Join(sections[:i], nil)), sections[i]...)
-}
 
 func (r *reader) parseQuick(text []byte) (*device.File, error) {
 	in := quickFile{bytes.NewReader(text), r.info}
@@ -121,7 +130,21 @@ func (r *reader) refuseQuick(err error) {
 			continue
 		}
 		what, remedy, _ := strings.Cut(e.Reason, ": ")
+		if what == "cannot be read" {
+			what, remedy = e.Reason, "put the key there, readable by this process"
+		}
 		r.refuseFile(e.Line, e.Key, e.Value, what+", so this [Peer] is left out", cmp.Or(remedy, "mend the line"))
+	}
+}
+
+// remark tells of lines that are obeyed in a way that may surprise.
+func (r *reader) remark(warnings []device.Notice) {
+	for _, w := range warnings {
+		what, remedy, found := strings.Cut(w.Reason, ": run ")
+		if remedy = "run " + remedy; !found {
+			remedy = "mend the line, or leave it if it is meant"
+		}
+		r.refuseFile(w.Line, w.Key, w.Value, what, remedy)
 	}
 }
 
@@ -132,23 +155,24 @@ func flatten(err error) []error {
 	return []error{err}
 }
 
-func (r *reader) takeQuick(peers []device.PeerConfig, warnings []device.Notice) {
-	for _, w := range warnings {
-		r.refuseFile(w.Line, w.Key, w.Value, w.Reason, "mend the line, or leave it if it is meant")
-	}
-	stem := slug(strings.TrimSuffix(filepath.Base(r.name), ".conf"))
+// takeQuick names the peers: one alone has the name of the file, several have that and their
+// own name, or else their number in the file.
+func (r *reader) takeQuick(peers []device.PeerConfig, lines []int) {
+	stem := cmp.Or(slug(strings.TrimSuffix(filepath.Base(r.name), ".conf")), "peer")
 	taken := make(map[string]bool)
-	for i, p := range peers {
+	for _, p := range peers {
+		line := p.Source[strings.LastIndexByte(p.Source, ':')+1:]
+		at := 1 + slices.IndexFunc(lines, func(n int) bool { return strconv.Itoa(n) == line })
 		name := stem
-		if len(peers) > 1 {
-			name = stem + "-" + cmp.Or(slug(p.Name), fmt.Sprint(i+1))
+		if len(lines) > 1 {
+			name = stem + "-" + cmp.Or(slug(p.Name), strconv.Itoa(at))
 		}
 		if taken[name] {
-			name = fmt.Sprintf("%s-%d", name, i+1)
+			name = fmt.Sprintf("%s-%d", name, at)
 		}
 		taken[name] = true
 		r.peers = append(r.peers, mesh.Peer{
-			Identity:            mesh.Identity{Name: name, Source: r.name + p.Source[strings.LastIndexByte(p.Source, ':'):]},
+			Identity:            mesh.Identity{Name: name, Source: r.name + ":" + line},
 			PublicKey:           p.PublicKey,
 			PresharedKey:        p.PresharedKey,
 			Endpoint:            p.Endpoint,

@@ -66,11 +66,12 @@ func (o *object) problem(v value, text string, f *fault, instead string) {
 // mapping hands each value of v to its field. A key that is unknown or given twice is a fault.
 func (o *object) mapping(v value, fields ...field) {
 	o.walk(v, fields, func(key value) {
-		f := &fault{"is not a field here", meant(key.Value, names(fields))}
 		if !word.MatchString(key.Value) {
-			key.Node = &yaml.Node{Line: key.Line} // not shown
+			o.refuse(key, &fault{"has a line that is no field", "remove it"}, "it is not obeyed")
+			return
 		}
-		o.refuse(key, f, "it is not obeyed")
+		key.path = join(v.path, key.Value)
+		o.refuse(key, &fault{"is not a field here", meant(key.Value, names(fields))}, "it is not obeyed")
 	})
 }
 
@@ -90,11 +91,12 @@ func (o *object) walk(v value, fields []field, unknown func(key value)) {
 		key, val := v.Content[i], follow(v.Content[i+1])
 		j := slices.IndexFunc(fields, func(f field) bool { return f.name == key.Value })
 		line, twice := seen[key.Value]
-		at := value{key, v.path}
+		at := value{&yaml.Node{Line: key.Line, Value: key.Value}, v.path} // of no kind: not shown as a value
 		switch {
 		case j < 0:
 			unknown(at)
 		case twice:
+			at.path = join(v.path, key.Value)
 			o.refuse(at, &fault{fmt.Sprintf("is given in line %d already", line), "keep one of the two"}, "the first one counts")
 		case !isNull(val) && fields[j].read != nil:
 			fields[j].read(value{val, join(v.path, key.Value)})
@@ -158,9 +160,12 @@ func scalar[T any](o *object, v value, parse func(string) (T, *fault), instead s
 	return got, f == nil
 }
 
+// names lists the fields that say something.
 func names(fields []field) (out []string) {
 	for _, f := range fields {
-		out = append(out, f.name)
+		if f.read != nil {
+			out = append(out, f.name)
+		}
 	}
 	return out
 }

@@ -13,15 +13,17 @@ import (
 type commands struct {
 	Help helpFlag `short:"h" help:"Show the help of a command."`
 
-	Gateway gatewayCommand `cmd:"" help:"Run tunnels from wg-quick files, without privileges."`
-	Check   checkCommand   `cmd:"" help:"Say what of a configuration is read, ignored, refused."`
-	Plan    planCommand    `cmd:"" help:"Say what a reload of a running gateway would change."`
-	Demo    demoCommand    `cmd:"" help:"Change a device 10,000 times under traffic, and count."`
-	Genkey  genkeyCommand  `cmd:"" help:"Make a private key."`
-	Pubkey  pubkeyCommand  `cmd:"" help:"Make the public key of the private key on stdin."`
-	Genpsk  genpskCommand  `cmd:"" help:"Make a preshared key."`
-	Version versionCommand `cmd:"" help:"Show the version, and those of what is inside."`
-	Manual  helpCommand    `cmd:"" name:"help" help:"Show this help, or that of a command."`
+	Gateway   gatewayCommand   `cmd:"" help:"Run tunnels from wg-quick files, without privileges."`
+	Agent     agentCommand     `cmd:"" help:"Make this machine a node of a mesh, and keep it one."`
+	Uninstall uninstallCommand `cmd:"" help:"Take away what an agent made on this machine."`
+	Check     checkCommand     `cmd:"" help:"Say what of a configuration is read, ignored, refused."`
+	Plan      planCommand      `cmd:"" help:"Say what a reload of a running gateway would change."`
+	Demo      demoCommand      `cmd:"" help:"Change a device 10,000 times under traffic, and count."`
+	Genkey    genkeyCommand    `cmd:"" help:"Make a private key."`
+	Pubkey    pubkeyCommand    `cmd:"" help:"Make the public key of the private key on stdin."`
+	Genpsk    genpskCommand    `cmd:"" help:"Make a preshared key."`
+	Version   versionCommand   `cmd:"" help:"Show the version, and those of what is inside."`
+	Manual    helpCommand      `cmd:"" name:"help" help:"Show this help, or that of a command."`
 }
 
 // footer is the end of the help of the program as a whole.

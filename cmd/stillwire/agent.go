@@ -1,0 +1,190 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stillwire/stillwire/device"
+	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/file"
+	"github.com/stillwire/stillwire/mesh/host"
+)
+
+// meshFlags are what all nodes of a mesh must agree on, where the directory does not say it.
+type meshFlags struct {
+	Dir               string         `required:"" placeholder:"DIR" help:"Directory of manifests: the nodes and peers of the mesh. It is watched."`
+	Node              string         `placeholder:"NAME" help:"Name of this node (the host name)."`
+	Topology          string         `enum:"full,location,cross" default:"full" placeholder:"FORM" help:"Which nodes have a tunnel: full, location or cross."`
+	Inside            string         `enum:"native,vxlan,ipip,geneve,encrypted" default:"native" placeholder:"WAY" help:"How nodes of one location reach each other: native, vxlan, ipip, geneve or encrypted."`
+	Subnet            []netip.Prefix `placeholder:"CIDR" help:"Where mesh addresses are taken from, one of each family (10.4.0.0/16)."`
+	ServiceCIDR       []netip.Prefix `name:"service-cidr" placeholder:"CIDR" help:"Addresses of the cluster's services, which stay out of the tunnels."`
+	IgnoreInternalIPs bool           `name:"ignore-internal-ips" help:"Treat every node as if it had no internal IP."`
+	AllowDefaultRoute bool           `help:"Let nodes and peers have 0.0.0.0/0 and ::/0."`
+}
+
+func (f *meshFlags) settings() mesh.Settings {
+	return mesh.Settings{
+		Topology: mesh.Topology(f.Topology), Inside: mesh.Encapsulation(f.Inside),
+		Subnets: f.Subnet, ServiceCIDRs: f.ServiceCIDR,
+		IgnoreInternalIPs: f.IgnoreInternalIPs, AllowDefaultRoute: f.AllowDefaultRoute,
+	}
+}
+
+// node is the name of this node.
+func (f *meshFlags) node() (string, error) {
+	if f.Node != "" {
+		return f.Node, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("the host name cannot be read (%w): give --node", err)
+	}
+	return name, nil
+}
+
+// hostFlags are what of the machine belongs to the agent.
+type hostFlags struct {
+	Interface string `default:"stillwire0" placeholder:"NAME" help:"Name of the tunnel's interface."`
+	Table     int    `default:"7107" placeholder:"N" help:"Routing table for the mesh."`
+	Priority  int    `default:"7107" placeholder:"N" help:"Priority of the first of three routing rules."`
+	FwMark    uint32 `name:"fwmark" default:"0x3053" placeholder:"MARK" help:"Mark of the packets that carry the tunnels."`
+	StateDir  string `default:"/var/lib/stillwire" placeholder:"DIR" help:"Key, learnt endpoints and last known facts are kept in this folder."`
+}
+
+func (f *hostFlags) options(log zerolog.Logger) host.Options {
+	return host.Options{
+		Interface: f.Interface, Table: f.Table, Priority: f.Priority, FwMark: f.FwMark,
+		StateDir: f.StateDir, Log: log,
+	}
+}
+
+type agentCommand struct {
+	meshFlags
+	hostFlags
+	Mode         string        `enum:"auto,tun,netstack" default:"auto" placeholder:"MODE" help:"Carry packets by a kernel TUN (tun) or without privileges (netstack); auto finds out."`
+	Key          string        `placeholder:"FILE" help:"File of the private key, made when there is none (key in the state folder)."`
+	Masquerade   bool          `help:"Give packets of pods to the world the address of this node."`
+	ForwardRules bool          `help:"Put a rule into each foreign firewall chain that would drop forwarded packets."`
+	Repair       bool          `default:"true" negatable:"" help:"Watch routes, rules and firewall, and repair what others change."`
+	ResyncPeriod time.Duration `default:"10m" placeholder:"TIME" help:"Compare everything this often although nothing is known to have changed; 0 never."`
+	UAPI         string        `name:"uapi" placeholder:"DIR" help:"Socket for wg(8), such as /var/run/wireguard."`
+	NoGSO        bool          `name:"no-gso" help:"Send UDP packets one by one (no segmentation offload)."`
+	NoGRO        bool          `name:"no-gro" help:"Receive UDP packets one by one (no receive offload)."`
+	NoOffload    bool          `name:"no-offload" help:"Take packets from the TUN one by one."`
+	logFlags
+}
+
+func (agentCommand) Help() string {
+	return `Makes this machine a node of a mesh, and keeps it one: device, addresses, routes, rules and firewall follow the manifests in DIR, and only what differs is touched.
+
+SIGTERM and SIGINT end the agent and take nothing away: what would go through the tunnel waits for the next agent. stillwire uninstall restores the machine.`
+}
+
+func (c *agentCommand) Run(p *program) error {
+	log := c.logger(p.stderr)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	err := c.run(ctx, log)
+	if err == nil || c.console(p.stderr) {
+		return err
+	}
+	log.Error().Err(err).Msg("agent has ended")
+	return reported{codeOf(err)}
+}
+
+// run opens what the agent needs, and runs it.
+func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
+	name, err := c.node()
+	if err != nil {
+		return err
+	}
+	keyFile := cmp.Or(c.Key, filepath.Join(c.StateDir, "key"))
+	key, made, err := file.Key(keyFile)
+	if err != nil {
+		return &wrong{err}
+	}
+	if made {
+		log.Info().Str("file", keyFile).Msg("a private key was made for this node")
+	}
+	source := file.New(file.Options{Dir: c.Dir, Resync: c.ResyncPeriod, Log: log})
+	o := mesh.AgentOptions{
+		Node: name, Key: key, Sources: []mesh.Source{source}, Publisher: source, Settings: c.settings(),
+		Memory: file.Memory{Path: filepath.Join(c.StateDir, "facts")}, ResyncPeriod: c.ResyncPeriod, Log: log,
+	}
+	below, err := c.open(log)
+	if err != nil {
+		return err
+	}
+	below.into(&o)
+	agent, err := mesh.NewAgent(o)
+	if err == nil {
+		log.Info().Str("node", name).Str("mode", string(o.Mode)).Str("because", below.reason).Stringer("public_key", key.Public()).Msg("agent is starting")
+		err = agent.Run(ctx)
+	}
+	log.Info().Msg("agent has ended, what it made stays")
+	return errors.Join(err, below.device.Close())
+}
+
+// ground is what an agent stands on, in either mode.
+type ground struct {
+	mode   mesh.Mode
+	reason string // for the choice of the mode
+	device *device.Device
+	host   mesh.Host
+	fwmark uint32
+	listen listenPacket
+}
+
+func (g *ground) into(o *mesh.AgentOptions) {
+	o.Mode, o.Device, o.Host, o.FwMark, o.ListenPacket = g.mode, g.device, g.host, g.fwmark, g.listen
+}
+
+// open chooses the mode and opens the device.
+func (c *agentCommand) open(log zerolog.Logger) (*ground, error) {
+	if c.Mode == string(mesh.Netstack) {
+		return c.openNetstack(log, "asked for")
+	}
+	g, err := c.openTUN(log)
+	switch {
+	case err == nil && c.Mode == "auto":
+		g.reason = "this process may use a TUN"
+	case err == nil:
+		g.reason = "asked for"
+	case c.Mode == "auto" && (errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist)):
+		return c.openNetstack(log, fmt.Sprintf("no TUN can be had here (%v)", err))
+	}
+	return g, err
+}
+
+func (c *agentCommand) bind() device.BindOptions {
+	return device.BindOptions{NoGSO: c.NoGSO, NoGRO: c.NoGRO}
+}
+
+type uninstallCommand struct {
+	hostFlags
+	logFlags
+}
+
+func (uninstallCommand) Help() string {
+	return "Takes away what an agent made on this machine: interface, routes, rules, firewall table, sysctls. The agent must not run. The key and what else is in the state folder stays."
+}
+
+func (c *uninstallCommand) Run(p *program) error {
+	changes, err := host.Uninstall(context.Background(), c.options(c.logger(p.stderr)))
+	for _, change := range changes {
+		if failed := p.println(fmt.Sprintf("removed %s %s", change.What, change.Name)); failed != nil {
+			return failed
+		}
+	}
+	return err
+}

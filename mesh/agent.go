@@ -67,13 +67,14 @@ type Agent struct {
 	status atomic.Pointer[Status]
 
 	// What follows belongs to the goroutine of Run.
-	own       NodeStatus         // what this node says of itself
-	applied   device.Config      // what the device was last told to be
-	begun     map[ID]Problem     // problems that were reported to have begun
-	published NodeStatus         // what was last published
-	schedule  map[task]time.Time // what is to be done again, and when
-	failures  int                // passes in a row that had an error
-	kept      bool               // the facts were recalled from memory
+	own         NodeStatus     // what this node says of itself
+	applied     device.Config  // what the device was last told to be
+	begun       map[ID]Problem // problems that were reported to have begun
+	published   NodeStatus     // what was last published
+	publishedAt time.Time
+	schedule    map[task]time.Time // what is to be done again, and when
+	failures    int                // passes in a row that had an error
+	kept        bool               // the facts were recalled from memory
 }
 
 // task is something that the agent does later.

@@ -18,8 +18,8 @@ func (a *Agent) chores(ctx context.Context) {
 	if a.due(save) {
 		a.saveFacts()
 	}
+	a.due(publish)
 	if a.o.Publisher != nil && a.own.ListenPort != 0 && !a.own.equal(a.published) {
-		a.later(publish, 0)
 		a.publishStatus(ctx)
 	}
 }
@@ -34,16 +34,18 @@ func (a *Agent) saveFacts() {
 	}
 }
 
-// publishStatus makes the status known. What the source then shows of this node is compared
-// again at the next pass.
+// publishStatus makes the status known, not more often than publishEvery. What the source then
+// shows of this node is compared again at the next pass.
 func (a *Agent) publishStatus(ctx context.Context) {
-	if !a.due(publish) {
+	if wait := publishEvery - time.Since(a.publishedAt); wait > 0 {
+		a.later(publish, wait)
 		return
 	}
+	a.publishedAt = time.Now()
 	if err := a.o.Publisher.Publish(ctx, a.o.Node, a.own); err != nil && ctx.Err() == nil {
 		a.o.Log.Warn().Err(err).Stringer("retry_in", retryAfter(a.failures)).Msg("this node's status could not be published")
+		a.later(publish, retryAfter(a.failures))
 	}
-	a.later(publish, publishEvery)
 }
 
 // reportProblems writes a line when a problem begins, and one when it ends.

@@ -123,7 +123,6 @@ func (o Options) open() (*os.File, error) {
 	if err != nil {
 		return nil, o.noTUN(err)
 	}
-	file := os.NewFile(uintptr(fd), "/dev/net/tun")
 	request, err := unix.NewIfreq(o.Interface)
 	if err == nil {
 		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
@@ -133,12 +132,14 @@ func (o Options) open() (*os.File, error) {
 		err = unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
 	}
 	if err != nil {
-		file.Close()
+		_ = unix.Close(fd) // nothing was written to it
 		if errors.Is(err, unix.EBUSY) {
 			return nil, holder(o.Interface)
 		}
 		return nil, fmt.Errorf("TUN %s: %w", o.Interface, err)
 	}
+	// Not before: the runtime's poller would wait for ever on a file that is no TUN yet.
+	file := os.NewFile(uintptr(fd), "/dev/net/tun")
 	return file, nil
 }
 

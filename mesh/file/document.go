@@ -55,6 +55,9 @@ func (r *reader) refuseSyntax(err error) {
 
 // readDocument reads one object, or with list the objects of a List.
 func (r *reader) readDocument(n *yaml.Node, list bool) {
+	if !r.afford(n) {
+		return
+	}
 	if n.Kind != yaml.MappingNode {
 		r.refuseFile(n.Line, "", "", "has a document that is no object, so it is left out", "begin it with apiVersion, kind and metadata")
 		return

@@ -120,9 +120,14 @@ func (o *object) items(v value, read func(value)) {
 }
 
 // afford keeps aliases of aliases from making endless work.
-func (o *object) afford(n *yaml.Node) bool {
-	o.left -= 1 + len(n.Content)
-	return o.left > 0
+func (r *reader) afford(n *yaml.Node) bool {
+	spent := r.left <= 0
+	r.left -= 1 + len(n.Content)
+	if r.left <= 0 && !spent {
+		r.broken = true
+		r.refuseFile(n.Line, "", "", fmt.Sprintf("has more than %d values, so the rest is not read", maxNodes), "split the file, and use aliases less")
+	}
+	return r.left > 0
 }
 
 // one is a field with a single value.

@@ -26,7 +26,7 @@ type surroundings struct {
 	read     uint64 // Host.changes when it was read
 }
 
-// linkAddress is an address of a link, with the prefix of the link.
+// linkAddress is an address of a link that is not ours, with the prefix of the link.
 type linkAddress struct {
 	link    string
 	address netip.Prefix // not masked
@@ -52,7 +52,7 @@ func (h *Host) Facts() (mesh.HostFacts, error) {
 	if err != nil {
 		return mesh.HostFacts{}, err
 	}
-	return around.facts(h.opt), nil
+	return around.facts(), nil
 }
 
 // around is read anew when Run has noticed a change since, or is not there to notice.
@@ -87,6 +87,9 @@ func (k *kernel) readSurroundings(o Options) (*surroundings, error) {
 		return nil, fmt.Errorf("read addresses: %w", err)
 	}
 	for _, a := range addrs {
+		if o.owns(s.names[a.LinkIndex]) {
+			continue
+		}
 		s.links = append(s.links, linkAddress{s.names[a.LinkIndex], prefixOf(a.IPNet, 0), usable(a)})
 	}
 	for family, somewhere := range worldwide() {
@@ -137,7 +140,7 @@ func (k *kernel) askRoute(o Options, to netip.Addr) (r netlink.Route, found bool
 	return routes[0], true, nil
 }
 
-func (s *surroundings) facts(o Options) (f mesh.HostFacts) {
+func (s *surroundings) facts() (f mesh.HostFacts) {
 	for _, a := range s.addresses() {
 		if isPrivate(a) {
 			f.InternalIPs = append(f.InternalIPs, a)
@@ -147,7 +150,7 @@ func (s *surroundings) facts(o Options) (f mesh.HostFacts) {
 	}
 	// A global address is one by which neighbours may reach the machine too.
 	f.InternalIPs = s.bestFirst(append(f.InternalIPs, f.Global...))
-	f.Links = s.prefixes(o)
+	f.Links = s.prefixes()
 	for _, d := range s.defaults {
 		if f.UnderlayMTU == 0 || d.mtu < f.UnderlayMTU {
 			f.UnderlayMTU = d.mtu
@@ -198,9 +201,9 @@ func (s *surroundings) isLocal(link string) bool {
 
 // prefixes are those of all links but the loopback, ours, and the one that kube-proxy hangs
 // service addresses on.
-func (s *surroundings) prefixes(o Options) (out []netip.Prefix) {
+func (s *surroundings) prefixes() (out []netip.Prefix) {
 	for _, l := range s.links {
-		skip := l.link == "lo" || o.owns(l.link) || l.link == "kube-ipvs0" || l.address.Addr().IsLinkLocalUnicast()
+		skip := l.link == "lo" || l.link == "kube-ipvs0" || l.address.Addr().IsLinkLocalUnicast()
 		if p := l.address.Masked(); !skip && !slices.Contains(out, p) {
 			out = append(out, p)
 		}
@@ -216,10 +219,10 @@ func comparePrefixes(a, b netip.Prefix) int {
 
 // gatewayLink finds the link that a gateway is on. When none of the links has its prefix, it is
 // taken to be on that of the default route.
-func (s *surroundings) gatewayLink(o Options, gateway netip.Addr) (link string, onLink, found bool) {
+func (s *surroundings) gatewayLink(gateway netip.Addr) (link string, onLink, found bool) {
 	longest := -1
 	for _, l := range s.links {
-		if !o.owns(l.link) && l.address.Contains(gateway) && l.address.Bits() > longest {
+		if l.address.Contains(gateway) && l.address.Bits() > longest {
 			link, longest = l.link, l.address.Bits()
 		}
 	}

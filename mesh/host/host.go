@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +20,7 @@ type Host struct {
 	facts   atomic.Pointer[surroundings] // the last that was read; nil: none
 	changes atomic.Uint64                // of the surroundings, as Run sees them
 	watched atomic.Bool                  // Run sees them
+	index   atomic.Int64                 // of the TUN when it was last looked at; 0: none
 	fight   *fight
 
 	mu  sync.Mutex // guards tun
@@ -31,7 +33,7 @@ func New(o Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Host{opt: o, fight: newFight()}, nil
+	return &Host{opt: o, fight: newFight(o.Interface)}, nil
 }
 
 // step is one thing to do, and the changes that it makes.
@@ -51,7 +53,7 @@ func (h *Host) Apply(ctx context.Context, want mesh.HostPlan) ([]mesh.HostChange
 		return nil, nil, err
 	}
 	defer k.close()
-	steps, problems, err := h.steps(k, want)
+	goal, steps, problems, err := h.steps(k, want)
 	if err != nil {
 		if p, ok := h.opt.problem("", err); ok {
 			return nil, []mesh.Problem{p}, nil
@@ -60,7 +62,10 @@ func (h *Host) Apply(ctx context.Context, want mesh.HostPlan) ([]mesh.HostChange
 	}
 	done, more, err := h.do(ctx, k, steps)
 	problems = append(problems, more...)
-	return done, append(problems, h.fight.judge(want, done)...), err
+	if link, err := k.readLink(h.opt.Interface); err == nil {
+		h.index.Store(int64(link.index))
+	}
+	return done, append(problems, h.fight.judge(time.Now(), goal, done, err == nil)...), err
 }
 
 // do goes through the steps, on after those that fail.
@@ -95,7 +100,7 @@ func (h *Host) Plan(want mesh.HostPlan) (changes []mesh.HostChange, err error) {
 		return nil, err
 	}
 	defer k.close()
-	steps, _, err := h.steps(k, want)
+	_, steps, _, err := h.steps(k, want)
 	for _, s := range steps {
 		changes = append(changes, s.changes...)
 	}
@@ -104,16 +109,16 @@ func (h *Host) Plan(want mesh.HostPlan) (changes []mesh.HostChange, err error) {
 
 // steps compares the machine with the plan. What is added comes before what is removed, and
 // the firewall before the routes that rely on it.
-func (h *Host) steps(k *kernel, plan mesh.HostPlan) (steps []step, problems []mesh.Problem, err error) {
+func (h *Host) steps(k *kernel, plan mesh.HostPlan) (want wanted, steps []step, problems []mesh.Problem, err error) {
 	around, err := h.around(k)
 	if err != nil {
-		return nil, nil, err
+		return want, nil, nil, err
 	}
 	have, err := k.observe(h.opt, around.names)
 	if err != nil {
-		return nil, nil, err
+		return want, nil, nil, err
 	}
-	want, problems := h.opt.want(plan, around)
+	want, problems = h.opt.want(plan, around)
 	steps = append(steps, h.linkSteps(have.link, want.link)...)
 	add, remove := addressSteps(h.opt.Interface, have.addresses, want.addresses)
 	steps = append(steps, add...)
@@ -128,7 +133,7 @@ func (h *Host) steps(k *kernel, plan mesh.HostPlan) (steps []step, problems []me
 	steps = append(steps, addRules...)
 	steps = append(steps, removeRules...)
 	steps = append(steps, removeRoutes...)
-	return append(steps, remove...), problems, nil
+	return want, append(steps, remove...), problems, nil
 }
 
 // failing is a step that could not even be prepared.

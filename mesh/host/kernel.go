@@ -5,6 +5,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 
@@ -72,6 +73,9 @@ func (k *kernel) observe(o Options, names map[int]string) (m machine, err error)
 	if m.addresses, err = k.readAddresses(m.link); err != nil {
 		return m, err
 	}
+	// The names may be of a time before the TUN was made.
+	names = maps.Clone(names)
+	names[m.link.index] = o.Interface
 	if m.routes, err = k.readRoutes(o, names); err != nil {
 		return m, err
 	}

@@ -3,6 +3,7 @@
 package host_test
 
 import (
+	"flag"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -19,7 +20,14 @@ import (
 	"github.com/stillwire/stillwire/test/netns"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Most of the parallel tests wait for something that must not happen.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A machine, what is on its pod bridge, its neighbour, and the world behind a router:
 //
@@ -142,18 +150,27 @@ func (r *rig) run(name string, args ...string) string {
 	return output(r.t, r.node, name, args...)
 }
 
-func output(t *testing.T, in *netns.Namespace, name string, args ...string) string {
-	t.Helper()
+func (r *rig) tryRun(name string, args ...string) (string, error) {
+	return tryOutput(r.node, name, args...)
+}
+
+func tryOutput(in *netns.Namespace, name string, args ...string) (string, error) {
 	cmd := exec.Command("/usr/sbin/"+name, args...)
 	var out []byte
 	err := in.Do(func() (err error) {
 		out, err = cmd.CombinedOutput()
 		return err
 	})
+	return string(out), err
+}
+
+func output(t *testing.T, in *netns.Namespace, name string, args ...string) string {
+	t.Helper()
+	out, err := tryOutput(in, name, args...)
 	if err != nil {
 		t.Fatalf("%s %v: %v: %s", name, args, err, out)
 	}
-	return string(out)
+	return out
 }
 
 // text is a change on one line.

@@ -39,7 +39,7 @@ func (o Options) wantFirewall(plan mesh.HostPlan, around *surroundings) ruleset 
 	f := plan.Firewall
 	r := ruleset{chains: o.chains()}
 	for name, prefixes := range map[string][]netip.Prefix{
-		"tunnelled": f.Tunnelled, "open": o.openWith(plan, around), "native": f.Native, "local": f.Local, "behind": f.Behind,
+		"tunnelled": f.Tunnelled, "open": openWith(plan, around), "native": f.Native, "local": f.Local, "behind": f.Behind,
 		"pods": masqueraded(f.Pods), "inside": f.Inside, "neighbours": f.Neighbours, "mesh": plan.Addresses,
 	} {
 		r.sets = append(r.sets,
@@ -62,12 +62,12 @@ func (o Options) wantFirewall(plan mesh.HostPlan, around *surroundings) ruleset 
 
 // openWith are what leaves by other links although all of a family is behind the tunnel: the
 // links themselves, what is reached without a tunnel, and what never leaves a link.
-func (o Options) openWith(plan mesh.HostPlan, around *surroundings) (open []netip.Prefix) {
+func openWith(plan mesh.HostPlan, around *surroundings) (open []netip.Prefix) {
 	for _, family := range families() {
 		if !hasDefault(plan, family) {
 			continue
 		}
-		all := slices.Concat(around.prefixes(o), plan.Firewall.Native, linkScope())
+		all := slices.Concat(around.prefixes(), plan.Firewall.Native, linkScope())
 		open = append(open, slices.DeleteFunc(all, func(p netip.Prefix) bool { return familyOf(p.Addr()) != family })...)
 	}
 	return outermost(open)

@@ -116,7 +116,7 @@ func (o Options) wantRoute(r mesh.Route, around *surroundings) (wantedRoute, *me
 	case mesh.ViaNative:
 		var found bool
 		w.Gateway = r.Gateway
-		if w.Dev, w.OnLink, found = around.gatewayLink(o, r.Gateway); !found {
+		if w.Dev, w.OnLink, found = around.gatewayLink(r.Gateway); !found {
 			p := o.named("route", r.Dst.String(), mesh.HostConflict,
 				fmt.Sprintf("no link of this machine leads to the gateway %s of %s; the prefix is unreachable", r.Gateway, r.Member),
 				"give the machine a route to it, or the node another internal IP")

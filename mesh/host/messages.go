@@ -1,0 +1,138 @@
+//go:build linux
+
+package host
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Where things are in a message of the kernel's (linux/netlink.h, linux/rtnetlink.h).
+const (
+	atType          = 4
+	atFamily        = unix.NLMSG_HDRLEN
+	atRouteDstLen   = unix.NLMSG_HDRLEN + 1
+	atRouteProtocol = unix.NLMSG_HDRLEN + 5
+	atAddrScope     = unix.NLMSG_HDRLEN + 3
+	atIndex         = unix.NLMSG_HDRLEN + 4 // of a link, in messages of links and of addresses
+	sizeofRuleHdr   = 12
+	attributeKind   = 0x3fff // without the flags
+)
+
+// routeFilter has the kernel drop the routes of others before they wake anybody, as there may be
+// thousands a second: a route must be of our protocol, or a default route. Each notification is
+// one datagram with one message.
+func (o Options) routeFilter() []unix.SockFilter {
+	program := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: atType, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: asLoaded(unix.RTM_NEWROUTE), SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: asLoaded(unix.RTM_DELROUTE), SkipTrue: 4},
+		bpf.LoadAbsolute{Off: atRouteProtocol, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(o.Protocol), SkipTrue: 2},
+		bpf.LoadAbsolute{Off: atRouteDstLen, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 1},
+		bpf.RetConstant{Val: 0xffffffff},
+		bpf.RetConstant{Val: 0},
+	}
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return nil // everything is then sorted here
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	return filter
+}
+
+// asLoaded is a number of the machine's byte order as a filter sees it, which loads the
+// network's.
+func asLoaded(n uint16) uint32 {
+	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, n)))
+}
+
+// messages calls f for each message of a datagram.
+func messages(b []byte, f func(kind uint16, message []byte)) {
+	for len(b) >= unix.NLMSG_HDRLEN {
+		n := int(binary.NativeEndian.Uint32(b))
+		if n < unix.NLMSG_HDRLEN || n > len(b) {
+			return
+		}
+		f(binary.NativeEndian.Uint16(b[atType:]), b[:n])
+		b = b[min(len(b), (n+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
+	}
+}
+
+// sortRoute tells what is ours from what is around.
+func (h *Host) sortRoute(b []byte) (ours, around bool) {
+	messages(b, func(kind uint16, m []byte) {
+		if len(m) < unix.NLMSG_HDRLEN+8 {
+			return
+		}
+		switch kind {
+		case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+			mine := int(m[atRouteProtocol]) == h.opt.Protocol
+			ours, around = ours || mine, around || !mine && m[atRouteDstLen] == 0
+		case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+			ours = ours || isOurRule(m, byte(h.opt.Protocol))
+		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+			mine := h.isOurLink(m)
+			ours, around = ours || mine, around || !mine && m[atAddrScope] < unix.RT_SCOPE_LINK
+		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+			mine := m[atFamily] == unix.AF_UNSPEC && h.nameOf(m) == h.opt.Interface
+			ours, around = ours || mine, around || !mine && m[atFamily] == unix.AF_UNSPEC
+		}
+	})
+	return ours, around
+}
+
+func (h *Host) isOurLink(m []byte) bool {
+	return int(binary.NativeEndian.Uint32(m[atIndex:])) == int(h.index.Load())
+}
+
+// nameOf is the name in a message about a link.
+func (h *Host) nameOf(m []byte) (name string) {
+	attributes(m, unix.NLMSG_HDRLEN+unix.SizeofIfInfomsg, func(kind uint16, value []byte) {
+		if kind == unix.IFLA_IFNAME {
+			name = string(bytes.TrimRight(value, "\x00"))
+		}
+	})
+	return name
+}
+
+func isOurRule(m []byte, protocol byte) (ours bool) {
+	attributes(m, unix.NLMSG_HDRLEN+sizeofRuleHdr, func(kind uint16, value []byte) {
+		if kind == unix.FRA_PROTOCOL && len(value) == 1 {
+			ours = value[0] == protocol
+		}
+	})
+	return ours
+}
+
+// attributes calls f for each attribute of a message, behind its headers.
+func attributes(m []byte, from int, f func(kind uint16, value []byte)) {
+	for b := m[min(from, len(m)):]; len(b) >= unix.SizeofNlAttr; {
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < unix.SizeofNlAttr || n > len(b) {
+			return
+		}
+		f(binary.NativeEndian.Uint16(b[2:])&attributeKind, b[unix.SizeofNlAttr:n])
+		b = b[min(len(b), (n+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
+	}
+}
+
+// sortNFT looks for the name of our table, which is the first attribute of every message about
+// what is in it.
+func (o Options) sortNFT(b []byte) (ours, _ bool) {
+	messages(b, func(kind uint16, m []byte) {
+		const name = unix.NLMSG_HDRLEN + nfGenMsg + unix.SizeofNlAttr
+		if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m) < name || m[atFamily] != unix.NFPROTO_INET {
+			return
+		}
+		ours = ours || bytes.HasPrefix(m[name:], []byte(tableName+"\x00"))
+	})
+	return ours, false
+}

@@ -121,12 +121,11 @@ func (f *folder) aside() []string {
 // read returns what the files say and notes them in known.
 func (f *folder) read(names []string, known map[string]*cached) (all []content) {
 	for _, name := range names {
-		path := filepath.Join(f.dir, name)
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			continue // gone since it was listed
-		}
 		c := f.files[name]
 		if c == nil || !f.holds(name, c) {
+			if _, err := os.Lstat(filepath.Join(f.dir, name)); errors.Is(err, fs.ErrNotExist) {
+				continue // gone since it was listed
+			}
 			c = readAgain(f.dir, name, c)
 		}
 		known[name] = c

@@ -2,6 +2,7 @@ package file
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -98,7 +99,7 @@ func (r *running) until(what string, ok func(mesh.Update) bool) mesh.Update {
 		if ok(u) {
 			return u
 		}
-		r.t.Logf("waiting for %s, not yet: %v %v %v %q", what, nodeNames(u), peerNames(u), u.Problems, u.Down)
+		r.t.Logf("waiting for %s, not yet: %.200s", what, fmt.Sprint(nodeNames(u), peerNames(u), u.Problems, u.Down))
 	}
 }
 
@@ -118,6 +119,10 @@ func peerNames(u mesh.Update) (names []string) {
 
 func node(name, spec string) string {
 	return "apiVersion: stillwire.dev/v1alpha1\nkind: MeshNode\nmetadata: {name: " + name + "}\nspec: {" + spec + "}\n"
+}
+
+func status(name, text string) string {
+	return "apiVersion: stillwire.dev/v1alpha1\nkind: MeshNode\nmetadata: {name: " + name + "}\nstatus: {" + text + "}\n"
 }
 
 func TestPublishedStatusIsSeenByAll(t *testing.T) {

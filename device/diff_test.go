@@ -96,6 +96,78 @@ func TestDiffMakesTheDeviceEqual(t *testing.T) {
 	})
 }
 
+// A device that is full makes room before it takes in more, and where it can, of peers whose
+// prefixes nobody takes over.
+func TestDiffNeverHoldsMorePeersThanItMay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawConfig(t, "a"), drawConfig(t, "b")
+		limit := max(len(a.Peers), len(b.Peers)) + rapid.IntRange(0, 1).Draw(t, "room")
+		m := modelOf(a)
+		for n, op := range diff(m.state(), b, limit) {
+			if m.play(op); len(m.peers) > limit {
+				t.Fatalf("%d peers of %d after operation %d, %s", len(m.peers), limit, n, op.change())
+			}
+		}
+		if diff := cmp.Diff(modelOf(b).state(), m.state(), sameState()); diff != "" {
+			t.Fatalf("in the end (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestDiffOfAFullDevice(t *testing.T) {
+	full := idlePeers(MaxPeers + 2)
+	heir, other := full[MaxPeers], full[MaxPeers+1]
+	heir.AllowedIPs = full[0].AllowedIPs
+	c, err := Config{Peers: full[:MaxPeers]}.Normalized()
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := modelOf(c).state()
+	for _, tt := range []struct {
+		name string
+		want []PeerConfig
+		ops  []string
+	}{
+		{"one peer for another", append(slices.Clone(full[1:MaxPeers]), other), []string{
+			"remove_peer " + full[0].PublicKey.Short(), "add_peer " + other.PublicKey.Short(), "add_allowed_ip " + other.PublicKey.Short(),
+		}},
+		{"one peer for its heir", append(slices.Clone(full[1:MaxPeers]), heir), []string{
+			"remove_peer " + full[0].PublicKey.Short(), "add_peer " + heir.PublicKey.Short(), "add_allowed_ip " + heir.PublicKey.Short(),
+		}},
+		{"two for one, that has no heir first", append(slices.Clone(full[2:MaxPeers]), heir), []string{
+			"remove_peer " + full[1].PublicKey.Short(), "add_peer " + heir.PublicKey.Short(), "add_allowed_ip " + heir.PublicKey.Short(),
+			"remove_peer " + full[0].PublicKey.Short(),
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			want, err := Config{Peers: tt.want}.Normalized()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, op := range Diff(have, want) {
+				got = append(got, string(op.Kind)+" "+op.Peer.Short())
+			}
+			if diff := cmp.Diff(tt.ops, got); diff != "" {
+				t.Errorf("operations (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A port in use is found out before a new private key ends every session.
+func TestDiffSetsTheKeyAfterWhatMayBeRefused(t *testing.T) {
+	have := State{PublicKey: testPeer(8), ListenPort: 1}
+	var got []OpKind
+	for _, op := range Diff(have, Config{PrivateKey: testKey(16), ListenPort: 2, FwMark: 3, Peers: []PeerConfig{{PublicKey: testPeer(24)}}}) {
+		got = append(got, op.Kind)
+	}
+	want := []OpKind{OpSetListenPort, OpSetFwMark, OpSetPrivateKey, OpAddPeer}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("operations (-want +got):\n%s", diff)
+	}
+}
+
 func TestDiffOfEqualIsEmpty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawConfig(t, "a")

@@ -26,6 +26,7 @@ func TestPortInUseLeavesTheOldOneWorking(t *testing.T) {
 
 		want := a.model.state()
 		bad := config
+		bad.PrivateKey = testKey(80) // would end every session
 		bad.ListenPort = 40000
 		bad.Peers = append(bad.Peers, taken.asPeer("", 0))
 		changes, err := a.Apply(t.Context(), bad)

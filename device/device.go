@@ -227,8 +227,10 @@ func (d *Device) RemovePeers(ctx context.Context, keys ...PublicKey) ([]Change, 
 	}
 	defer d.release()
 	var ops []Op
+	given := make(map[PublicKey]bool, len(keys))
 	for _, key := range keys {
-		if p := d.model.peers[key]; p != nil {
+		if p := d.model.peers[key]; p != nil && !given[key] {
+			given[key] = true
 			s := p.state()
 			ops = append(ops, Op{Kind: OpRemovePeer, Peer: key, Name: p.name, old: s.text()})
 		}
@@ -295,7 +297,13 @@ func (d *Device) ipcSet(text string) error {
 // fold makes the model what the device has become.
 func (d *Device) fold(ops []Op, addresses map[PublicKey]netip.AddrPort) {
 	for _, op := range ops {
+		if !op.Peer.IsZero() && op.Kind != OpAddPeer && d.model.peers[op.Peer] == nil {
+			continue // gone: what was to be done to it is
+		}
 		switch op.Kind {
+		case OpSetListenPort:
+			d.model.apply(op)
+			d.announce()
 		case OpAddPeer:
 			d.model.apply(op)
 			p := d.model.peers[op.Peer]

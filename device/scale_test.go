@@ -54,8 +54,9 @@ func TestSetPeersTouchesOnlyTheGiven(t *testing.T) {
 	if _, err := a.SetPeers(t.Context(), thief, loser); err != nil {
 		t.Errorf("prefix given over in one call: %v", err)
 	}
-	if changes, err := a.RemovePeers(t.Context(), peers[0].PublicKey, testPeer(88)); err != nil || len(changes) != 1 {
-		t.Errorf("removal of one peer that is there and one that is not: %v, %v", changes, err)
+	gone := peers[0].PublicKey
+	if changes, err := a.RemovePeers(t.Context(), gone, testPeer(88), gone); err != nil || len(changes) != 1 {
+		t.Errorf("removal of one peer that is there, twice, and one that is not: %v, %v", changes, err)
 	}
 	end := a.config(one, loser, thief)
 	end.ListenPort = 0

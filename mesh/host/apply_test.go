@@ -10,7 +10,6 @@ import (
 func TestMachineIsMadeFromNothing(t *testing.T) {
 	r := newRig(t)
 	t.Logf("changes:\n%s", strings.Join(text(r.apply(plan())), "\n"))
-	t.Log(r.run("nft", "list", "ruleset"))
 	t.Log(r.run("ip", "-4", "route", "show", "table", "7107"))
 	t.Log(r.run("ip", "-6", "route", "show", "table", "7107"))
 	t.Log(r.run("ip", "rule"))

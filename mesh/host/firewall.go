@@ -50,7 +50,8 @@ func (f filter) tag() (string, error) {
 //	in    what comes out of the tunnel comes from a remote prefix, not from a local one, and not
 //	      for the loopback; what is for our mesh address comes out of the tunnel or from near
 //	cross what is forwarded into the tunnel comes from here; TCP fits into it
-//	out   what is for a remote prefix leaves by the tunnel or not at all
+//	out   what is for a remote prefix leaves by the tunnel or not at all, and so does what is for
+//	      a range of the mesh and is nobody's
 //	nat   pods reach the world by this node's address
 func (o Options) chains() []chain {
 	in, cross := o.prerouting(), o.forward()
@@ -61,6 +62,9 @@ func (o Options) chains() []chain {
 			o.from(expr.CmpOpNeq), o.to(expr.CmpOpEq), v.is(), v.src(), notIn("local"+v.suffix), notIn("behind"+v.suffix), drop())})
 		out = append(out, filter{v.name("remote prefixes by the tunnel alone"), join(
 			o.to(expr.CmpOpNeq), o.mark(expr.CmpOpNeq), v.is(), v.dst(), isIn("tunnelled"+v.suffix), notIn("open"+v.suffix), drop())})
+		out = append(out, filter{v.name("the mesh by routes of the plan alone"), join(
+			o.to(expr.CmpOpNeq), o.mark(expr.CmpOpNeq), v.is(), v.dst(), isIn("reserved"+v.suffix),
+			notIn("native"+v.suffix), notIn("local"+v.suffix), notIn("open"+v.suffix), drop())})
 		if o.Masquerade {
 			nat = append(nat, filter{v.name("pods to the world"), join(
 				o.to(expr.CmpOpNeq), v.is(), v.src(), isIn("pods"+v.suffix), v.dst(), notIn("inside"+v.suffix), masquerade())})

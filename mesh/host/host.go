@@ -5,6 +5,8 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,20 +122,35 @@ func (h *Host) steps(k *kernel, plan mesh.HostPlan) (want wanted, steps []step, 
 	}
 	want, problems = h.opt.want(plan, around)
 	steps = append(steps, h.linkSteps(have.link, want.link)...)
+	steps = append(steps, h.opt.settingSteps(want.settings)...)
 	add, remove := addressSteps(h.opt.Interface, have.addresses, want.addresses)
 	steps = append(steps, add...)
-	firewall, err := h.firewallSteps(k, want.firewall)
-	if err != nil {
-		steps = append(steps, failing("firewall", err))
-	}
-	steps = append(steps, firewall...)
+	firewall, afterwards, named := h.filterSteps(k, plan, &want)
+	steps, problems = append(steps, firewall...), append(problems, named...)
 	addRoutes, removeRoutes := routeSteps(h.opt, have.routes, want.routes)
 	addRules, removeRules := ruleSteps(h.opt, have.rules, want.rules)
-	steps = append(steps, addRoutes...)
-	steps = append(steps, addRules...)
-	steps = append(steps, removeRules...)
-	steps = append(steps, removeRoutes...)
-	return want, append(steps, remove...), problems, nil
+	return want, slices.Concat(steps, addRoutes, addRules, removeRules, removeRoutes, remove, afterwards), problems, nil
+}
+
+// filterSteps are those of packet filters: ours, those of others that stand in the way, and the
+// connections that are tracked.
+func (h *Host) filterSteps(k *kernel, plan mesh.HostPlan, want *wanted) (steps, afterwards []step, problems []mesh.Problem) {
+	chains, err := k.readForeign(h.opt)
+	if err != nil {
+		return []step{failing("firewall", err)}, nil, nil
+	}
+	if tracks(chains) {
+		want.firewall.trackPort()
+	}
+	have, err := k.readTable()
+	if err != nil {
+		return []step{failing("firewall", fmt.Errorf("read nftables: %w", err))}, nil, nil
+	}
+	if steps, err = firewallSteps(have, want.firewall); err != nil {
+		return []step{failing("firewall", err)}, nil, nil
+	}
+	forward, problems := h.opt.forwardSteps(chains, plan)
+	return append(steps, forward...), h.opt.conntrackSteps(have, want.firewall), problems
 }
 
 // failing is a step that could not even be prepared.

@@ -19,6 +19,9 @@ const (
 	atAddrScope     = unix.NLMSG_HDRLEN + 3
 	atIndex         = unix.NLMSG_HDRLEN + 4 // of a link, in messages of links and of addresses
 	sizeofRuleHdr   = 12
+	sizeofNetConf   = 4
+	confIndex       = 1      // NETCONFA_IFINDEX of linux/netconf.h
+	allLinks        = -1     // NETCONFA_IFINDEX_ALL
 	attributeKind   = 0x3fff // without the flags
 )
 
@@ -78,6 +81,8 @@ func (h *Host) sortRoute(b []byte) (ours, around bool) {
 			ours, around = ours || mine, around || !mine && m[atRouteDstLen] == 0
 		case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 			ours = ours || isOurRule(m, byte(h.opt.Protocol))
+		case unix.RTM_NEWNETCONF:
+			ours = ours || h.isOurConf(m)
 		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 			mine := h.isOurLink(m)
 			ours, around = ours || mine, around || !mine && m[atAddrScope] < unix.RT_SCOPE_LINK
@@ -91,6 +96,17 @@ func (h *Host) sortRoute(b []byte) (ours, around bool) {
 
 func (h *Host) isOurLink(m []byte) bool {
 	return int(binary.NativeEndian.Uint32(m[atIndex:])) == int(h.index.Load())
+}
+
+// isOurConf is for forwarding and the like, of all links or of ours.
+func (h *Host) isOurConf(m []byte) (ours bool) {
+	attributes(m, unix.NLMSG_HDRLEN+sizeofNetConf, func(kind uint16, value []byte) {
+		if kind == confIndex && len(value) == 4 {
+			index := int32(binary.NativeEndian.Uint32(value))
+			ours = index == allLinks || int64(index) == h.index.Load()
+		}
+	})
+	return ours
 }
 
 // nameOf is the name in a message about a link.
@@ -124,15 +140,62 @@ func attributes(m []byte, from int, f func(kind uint16, value []byte)) {
 	}
 }
 
-// sortNFT looks for the name of our table, which is the first attribute of every message about
-// what is in it.
-func (o Options) sortNFT(b []byte) (ours, _ bool) {
+// nftSorter sorts messages about nftables. It belongs to one goroutine.
+type nftSorter struct {
+	link  []byte          // the name of our interface, as a rule has it
+	drops map[string]bool // foreign chains that drop what is forwarded or comes in
+}
+
+// sort looks for the name of our table, which is the first attribute of every message about what
+// is in it. Of the tables of others two things are ours to notice: a chain that begins or ceases
+// to drop, and a rule that names our interface.
+func (s *nftSorter) sort(b []byte) (ours, _ bool) {
 	messages(b, func(kind uint16, m []byte) {
 		const name = unix.NLMSG_HDRLEN + nfGenMsg + unix.SizeofNlAttr
-		if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m) < name || m[atFamily] != unix.NFPROTO_INET {
+		if kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m) < name {
 			return
 		}
-		ours = ours || bytes.HasPrefix(m[name:], []byte(tableName+"\x00"))
+		if m[atFamily] == unix.NFPROTO_INET && bytes.HasPrefix(m[name:], []byte(tableName+"\x00")) {
+			ours = true
+			return
+		}
+		switch kind & 0xff {
+		case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+			ours = ours || s.dropChanged(m, kind&0xff == unix.NFT_MSG_NEWCHAIN)
+		case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+			ours = ours || bytes.Contains(m, s.link)
+		}
 	})
 	return ours, false
+}
+
+// dropChanged takes down whether a foreign chain drops. Who declares the same chain again and
+// again, as kube-proxy does, changes nothing.
+func (s *nftSorter) dropChanged(m []byte, exists bool) bool {
+	var key string
+	hook, policy := uint32(unix.NF_INET_NUMHOOKS), uint32(verdictDrop+1)
+	attributes(m, unix.NLMSG_HDRLEN+nfGenMsg, func(kind uint16, value []byte) {
+		switch {
+		case kind == unix.NFTA_CHAIN_TABLE, kind == unix.NFTA_CHAIN_NAME:
+			key += string(value)
+		case kind == unix.NFTA_CHAIN_POLICY && len(value) == 4:
+			policy = binary.BigEndian.Uint32(value)
+		case kind == unix.NFTA_CHAIN_HOOK:
+			attributes(value, 0, func(kind uint16, number []byte) {
+				if kind == unix.NFTA_HOOK_HOOKNUM && len(number) == 4 {
+					hook = binary.BigEndian.Uint32(number)
+				}
+			})
+		}
+	})
+	if hook != unix.NF_INET_FORWARD && hook != unix.NF_INET_LOCAL_IN {
+		return false
+	}
+	key = string(m[atFamily]) + key
+	drops := exists && policy == verdictDrop
+	was := s.drops[key]
+	if delete(s.drops, key); drops {
+		s.drops[key] = true
+	}
+	return drops != was
 }

@@ -19,7 +19,8 @@ import (
 type route struct {
 	Dst         netip.Prefix
 	Metric      int
-	Unreachable bool // all else is then of no meaning
+	Unreachable bool // all below is then of no meaning
+	Throw       bool // to the next table; all below is then of no meaning
 	Dev         string
 	Gateway     netip.Addr
 	OnLink      bool
@@ -51,6 +52,9 @@ func (r route) key() routeKey { return routeKey{r.Dst, r.Metric} }
 func (r route) String() string {
 	if r.Unreachable {
 		return "unreachable"
+	}
+	if r.Throw {
+		return "throw"
 	}
 	text := ""
 	if r.Gateway.IsValid() {
@@ -162,6 +166,10 @@ func fromKernel(r netlink.Route, family int, names map[int]string) route {
 		out.Unreachable = true
 		return out
 	}
+	if r.Type == unix.RTN_THROW {
+		out.Throw = true
+		return out
+	}
 	out.Dev = names[r.LinkIndex]
 	out.Gateway, out.Src, out.MTU = addrOf(r.Gw), addrOf(r.Src), r.MTU
 	out.OnLink = r.Flags&unix.RTNH_F_ONLINK != 0
@@ -175,6 +183,10 @@ func (k *kernel) toKernel(o Options, r route) (*netlink.Route, error) {
 	}
 	if r.Unreachable {
 		out.Type = unix.RTN_UNREACHABLE
+		return out, nil
+	}
+	if r.Throw {
+		out.Type = unix.RTN_THROW
 		return out, nil
 	}
 	link, err := k.route.LinkByName(r.Dev)
@@ -212,6 +224,9 @@ func (k *kernel) removeRoute(o Options, r route) error {
 	}
 	if r.Unreachable {
 		kr.Type = unix.RTN_UNREACHABLE
+	}
+	if r.Throw {
+		kr.Type = unix.RTN_THROW
 	}
 	err := k.route.RouteDel(kr)
 	if err != nil && !errors.Is(err, unix.ESRCH) {

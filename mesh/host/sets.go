@@ -39,7 +39,7 @@ func (o Options) wantFirewall(plan mesh.HostPlan, around *surroundings) ruleset 
 	f := plan.Firewall
 	r := ruleset{chains: o.chains()}
 	for name, prefixes := range map[string][]netip.Prefix{
-		"tunnelled": f.Tunnelled, "open": openWith(plan, around), "native": f.Native, "local": f.Local, "behind": f.Behind,
+		"reserved": f.Reserved, "tunnelled": f.Tunnelled, "open": openWith(plan, around), "native": f.Native, "local": f.Local, "behind": f.Behind,
 		"pods": masqueraded(f.Pods), "inside": f.Inside, "neighbours": f.Neighbours, "mesh": plan.Addresses,
 	} {
 		r.sets = append(r.sets,
@@ -52,12 +52,21 @@ func (o Options) wantFirewall(plan mesh.HostPlan, around *surroundings) ruleset 
 	}
 	untracked := ports
 	untracked.name = "untracked"
-	if o.TrackPort {
-		untracked.elements = nil
-	}
 	r.sets = append(r.sets, ports, untracked)
 	slices.SortFunc(r.sets, func(a, b set) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
+	if o.TrackPort {
+		r.trackPort()
+	}
 	return r
+}
+
+// trackPort leaves the outer packets to connection tracking.
+func (r ruleset) trackPort() {
+	for i := range r.sets {
+		if r.sets[i].name == "untracked" {
+			r.sets[i].elements = nil
+		}
+	}
 }
 
 // openWith are what leaves by other links although all of a family is behind the tunnel: the

@@ -3,7 +3,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,29 +24,26 @@ type tableState struct {
 
 // firewallSteps is at most one step: a transaction that holds the difference alone. Where the
 // shape of the table differs, the difference is the table.
-func (h *Host) firewallSteps(k *kernel, want ruleset) ([]step, error) {
+func firewallSteps(have tableState, want ruleset) ([]step, error) {
 	shape, err := want.shape()
 	if err != nil {
 		return nil, err
 	}
-	have, err := k.readTable()
-	if err != nil {
-		return nil, fmt.Errorf("read nftables: %w", err)
-	}
-	if !slices.Equal(have.shape, shape) {
-		change := mesh.HostChange{What: "table", Name: "inet " + tableName, New: want.String()}
+	s := step{tightens: true, field: "firewall"}
+	if slices.Equal(have.shape, shape) {
+		s.changes = want.elementChanges(have)
+		s.do = func(k *kernel) error { return k.changeElements(have, want) }
+	} else {
+		s.changes = []mesh.HostChange{{What: "table", Name: "inet " + tableName, New: want.String()}}
 		if have.exists {
-			change.Old = firstDifference(have.shape, shape)
+			s.changes[0].Old = firstDifference(have.shape, shape)
 		}
-		return []step{{changes: []mesh.HostChange{change}, tightens: true, field: "firewall",
-			do: func(k *kernel) error { return k.rebuild(want) }}}, nil
+		s.do = func(k *kernel) error { return k.rebuild(want) }
 	}
-	changes := want.elementChanges(have)
-	if changes == nil {
+	if s.changes == nil {
 		return nil, nil
 	}
-	return []step{{changes: changes, tightens: true, field: "firewall",
-		do: func(k *kernel) error { return k.changeElements(have, want) }}}, nil
+	return []step{s}, nil
 }
 
 func (r ruleset) String() string {
@@ -156,27 +152,23 @@ func (k *kernel) readSets(table *nftables.Table, t *tableState) error {
 	return nil
 }
 
-// readTags returns a line for each rule of our table. The library would read the expressions
-// too, and knows not all.
+// readTags returns a line for each rule of our table.
 func (k *kernel) readTags() (lines []string, err error) {
-	if k.dump == nil {
-		if k.dump, err = nfnetlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
-			return nil, err
-		}
-	}
-	messages, err := k.dump.Execute(nfnetlink.Message{
-		Header: nfnetlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE, Flags: nfnetlink.Request | nfnetlink.Dump},
-		Data:   append([]byte{unix.NFPROTO_INET, 0, 0, 0}, attribute(unix.NFTA_RULE_TABLE, tableName)...),
-	})
+	messages, err := k.dumpRules(append([]byte{unix.NFPROTO_INET, 0, 0, 0}, attribute(unix.NFTA_RULE_TABLE, tableName)...))
 	if err != nil {
 		return nil, err
 	}
 	count := make(map[string]int)
 	for _, m := range messages {
-		chain, tag, err := chainAndTag(m.Data)
-		if err != nil {
-			return nil, err
-		}
+		var chain, tag string
+		attributes(m.Data, nfGenMsg, func(kind uint16, value []byte) {
+			switch kind {
+			case unix.NFTA_RULE_CHAIN:
+				chain = strings.TrimRight(string(value), "\x00")
+			case unix.NFTA_RULE_USERDATA:
+				tag = commentOf(value)
+			}
+		})
 		lines = append(lines, ruleLine(chain, count[chain], tag))
 		count[chain]++
 	}
@@ -190,25 +182,6 @@ func attribute(kind uint16, text string) []byte {
 
 // nfGenMsg is the size of the header of every message of the subsystem.
 const nfGenMsg = 4
-
-func chainAndTag(data []byte) (chain, tag string, err error) {
-	if len(data) < nfGenMsg {
-		return "", "", errors.New("a short message")
-	}
-	ad, err := nfnetlink.NewAttributeDecoder(data[nfGenMsg:])
-	if err != nil {
-		return "", "", err
-	}
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_RULE_CHAIN:
-			chain = ad.String()
-		case unix.NFTA_RULE_USERDATA:
-			tag = commentOf(ad.Bytes())
-		}
-	}
-	return chain, tag, ad.Err()
-}
 
 // commentOf is the comment of a rule, "" where there is none that can be read.
 func commentOf(data []byte) string {

@@ -44,8 +44,17 @@ func Uninstall(ctx context.Context, o Options) ([]mesh.HostChange, error) {
 	_, routes := routeSteps(o, have.routes, nil)
 	steps = append(steps, routes...)
 	steps = append(steps, removeLink(o.Interface, have.link)...)
+	foreign, errForeign := k.readForeign(o)
+	for _, f := range foreign {
+		if len(f.ours) > 0 {
+			steps = append(steps, closeForeign(o, f))
+		}
+	}
+	settings, errSettings := o.restoreSteps()
+	steps = append(steps, settings...)
 	table, err := removeTable(k)
 	steps = append(steps, table...)
+	err = errors.Join(err, errForeign, errSettings)
 	var done []mesh.HostChange
 	for _, s := range steps {
 		if ctx.Err() != nil {

@@ -20,6 +20,7 @@ type wanted struct {
 	routes    []wantedRoute
 	rules     []rule
 	firewall  ruleset
+	settings  []setting
 }
 
 // want turns a plan into a wanted machine. It does no I/O.
@@ -39,6 +40,7 @@ func (o Options) want(plan mesh.HostPlan, around *surroundings) (w wanted, probl
 		w.rules = append(w.rules, o.wantRules(unix.AF_INET6, hasDefault(plan, unix.AF_INET6))...)
 	}
 	w.firewall = o.wantFirewall(plan, around)
+	w.settings = o.wantSettings(plan, around)
 	return w, problems
 }
 
@@ -101,10 +103,23 @@ func (o Options) wantRoutes(plan mesh.HostPlan, around *surroundings, problems [
 		}
 		routes = append(routes, w)
 	}
-	for _, dst := range plan.Firewall.Tunnelled {
+	for _, dst := range slices.Concat(plan.Firewall.Tunnelled, plan.Firewall.Reserved) {
 		beneath(dst, "")
 	}
-	return routes, problems
+	return append(routes, wantPassed(plan.Firewall, below)...), problems
+}
+
+// wantPassed lets through to the main table what is local and lies within a route beneath.
+func wantPassed(f mesh.Firewall, below map[netip.Prefix]bool) (routes []wantedRoute) {
+	for _, dst := range f.Local {
+		for outer := range below {
+			if outer.Bits() <= dst.Bits() && outer.Contains(dst.Addr()) {
+				routes = append(routes, wantedRoute{route: route{Dst: dst, Metric: metricOf(dst), Throw: true}})
+				break
+			}
+		}
+	}
+	return routes
 }
 
 func (o Options) wantRoute(r mesh.Route, around *surroundings) (wantedRoute, *mesh.Problem) {
@@ -135,7 +150,7 @@ func without6(plan mesh.HostPlan) (mesh.HostPlan, bool) {
 	plan.Addresses = only4(plan.Addresses)
 	plan.Routes = slices.DeleteFunc(slices.Clone(plan.Routes), func(r mesh.Route) bool { return r.Dst.Addr().Is6() })
 	f := &plan.Firewall
-	for _, set := range []*[]netip.Prefix{&f.Tunnelled, &f.Native, &f.Local, &f.Behind, &f.Pods, &f.Inside, &f.Neighbours} {
+	for _, set := range []*[]netip.Prefix{&f.Reserved, &f.Tunnelled, &f.Native, &f.Local, &f.Behind, &f.Pods, &f.Inside, &f.Neighbours} {
 		*set = only4(*set)
 	}
 	return plan, len(plan.Addresses)+len(plan.Routes) != before

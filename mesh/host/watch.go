@@ -121,7 +121,8 @@ type socket struct {
 func (h *Host) listen() (sockets []socket) {
 	groups := []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
 	if !h.opt.NoRepair {
-		groups = append(groups, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
+		groups = append(groups, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
+			unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF)
 	}
 	route, err := listen(unix.NETLINK_ROUTE, h.opt.routeFilter(), groups...)
 	if err != nil {
@@ -137,7 +138,8 @@ func (h *Host) listen() (sockets []socket) {
 		h.opt.Log.Warn().Err(err).Msg("cannot watch nftables, the table is compared at each resync")
 		return sockets
 	}
-	return append(sockets, socket{nft, h.opt.sortNFT})
+	s := &nftSorter{link: linkBytes(h.opt.Interface), drops: make(map[string]bool)}
+	return append(sockets, socket{nft, s.sort})
 }
 
 // watchBuffer is what the kernel keeps of changes that were not read yet, bytes.

@@ -349,6 +349,19 @@ func (d *Device) bringUp(wanted bool) error {
 	return nil
 }
 
+// announce has every peer with a session told of a new port by a packet that comes from it. Who
+// only sends would go on to the old one until its session ends, since nothing is heard there.
+func (d *Device) announce() {
+	now := time.Now()
+	d.model.announce = nil
+	for _, p := range d.model.peers {
+		if d.tracker.get(p.wg).alive(now) {
+			d.model.announce = append(d.model.announce, p)
+		}
+	}
+	d.nudge()
+}
+
 // nudge wakes the supervisor.
 func (d *Device) nudge() {
 	select {
@@ -366,6 +379,9 @@ func (d *Device) sourceSeen() {
 
 // greetPace is the time between two greetings: 500 a second keep a core free for traffic.
 const greetPace = 2 * time.Millisecond
+
+// announceBurst is how many peers are told of a port in greetPace: 8,000 a second.
+const announceBurst = 16
 
 // portBind notes which port the bind really has.
 type portBind struct {

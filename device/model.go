@@ -22,6 +22,8 @@ type model struct {
 	byWG       map[*wg.Peer]*peer
 	routes     *routes
 	greet      []*peer             // to be sent a first handshake, paced
+	announce   []*peer             // to be told of the port, paced
+	announceAt time.Time           // not the next of them before this
 	hurry      map[*peer]time.Time // when the next address gets its turn
 	anew       map[*peer]time.Time // when a handshake with a new address is begun
 	doubts     map[*peer]doubt     // sessions that may not stand

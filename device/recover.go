@@ -54,6 +54,7 @@ func (d *Device) restoreDevice(ops []Op) error {
 	if err := d.ipcSet(string(text)); err != nil {
 		return fmt.Errorf("go back to the settings before: %w", err)
 	}
+	d.announce()
 	return nil
 }
 

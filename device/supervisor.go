@@ -100,6 +100,7 @@ func (d *Device) look() (next time.Time, ok bool) {
 	t.initiations()
 	t.doubts()
 	t.greet()
+	t.announcements()
 	t.saveWhenDue()
 	t.next = earlier(t.next, d.names.ask(d.ctx, t.now))
 	d.release()
@@ -357,5 +358,25 @@ func (t *turn) greet() {
 	}
 	if len(t.model.greet) > 0 {
 		t.next = earlier(t.next, t.now.Add(greetPace))
+	}
+}
+
+// announcements sends keepalives from a new port, announceBurst of them every greetPace.
+func (t *turn) announcements() {
+	if len(t.model.announce) == 0 {
+		return
+	}
+	if !t.model.announceAt.After(t.now) {
+		n := min(len(t.model.announce), announceBurst)
+		for _, p := range t.model.announce[:n] {
+			if t.model.peers[p.key] == p && t.tracker.get(p.wg).alive(t.now) {
+				t.after = append(t.after, p.wg.SendKeepalive)
+			}
+		}
+		t.model.announce = t.model.announce[n:]
+		t.model.announceAt = t.now.Add(greetPace)
+	}
+	if len(t.model.announce) > 0 {
+		t.next = earlier(t.next, t.model.announceAt)
 	}
 }

@@ -335,8 +335,14 @@ func (d *Device) bringUp(wanted bool) error {
 	if d.up || !wanted {
 		return nil
 	}
+	port := d.model.listenPort
+	if port != 0 { // a port that could not be opened is forgotten there, and the next one any
+		if err := d.ipcSet(fmt.Sprintf("listen_port=%d\n", port)); err != nil {
+			return fmt.Errorf("set listen port %d: %w", port, err)
+		}
+	}
 	if err := d.wg.Up(); err != nil {
-		return fmt.Errorf("open UDP port %d: %w", d.model.listenPort, err)
+		return fmt.Errorf("open UDP port %d: %w", port, err)
 	}
 	d.up = true
 	d.model.listenPort = d.bind.opened()
@@ -346,6 +352,9 @@ func (d *Device) bringUp(wanted bool) error {
 		}
 	}
 	d.nudge()
+	if got := d.model.listenPort; port != 0 && got != port {
+		return fmt.Errorf("open UDP port %d: got %d", port, got)
+	}
 	return nil
 }
 

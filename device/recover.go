@@ -91,7 +91,7 @@ func stands(op Op, seen State) bool {
 
 // adopt corrects the model where a peer was left half-made, so that the next Diff finds it.
 func (d *Device) adopt(seen State) {
-	d.model.fwMark = seen.FwMark
+	d.model.listenPort, d.model.fwMark = seen.ListenPort, seen.FwMark
 	for _, s := range seen.Peers {
 		p := d.model.peers[s.PublicKey]
 		if p == nil {

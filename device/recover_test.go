@@ -54,8 +54,34 @@ func TestPortInUseAtTheFirstApplyCanBeMended(t *testing.T) {
 		if _, err := second.Apply(t.Context(), second.config()); err == nil || !strings.Contains(err.Error(), "open UDP port 51820") {
 			t.Errorf("error %v does not name the port", err)
 		}
+		for range 2 { // it is not given another one
+			if _, err := second.Apply(t.Context(), second.config()); err == nil || !strings.Contains(err.Error(), "open UDP port 51820") {
+				t.Errorf("error %v does not name the port", err)
+			}
+		}
 		first.Close()
 		second.apply(t, second.config())
+		if s, err := second.State(); err != nil || s.ListenPort != 51820 {
+			t.Errorf("port %d, %v", s.ListenPort, err)
+		}
+	})
+}
+
+// strayBind opens another port than the one asked for.
+type strayBind struct{ *devicetest.Bind }
+
+func (b strayBind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) { return b.Bind.Open(40001) }
+
+func TestAnotherPortThanTheConfiguredOneIsAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		a := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1, func(o *Options) { o.Bind = strayBind{o.Bind.(*devicetest.Bind)} })
+		_, err := a.Apply(t.Context(), a.config())
+		if err == nil || !strings.Contains(err.Error(), "open UDP port 51820: got 40001") {
+			t.Errorf("error %v", err)
+		}
+		if s, err := a.State(); err != nil || s.ListenPort != 40001 {
+			t.Errorf("port %d, %v", s.ListenPort, err)
+		}
 	})
 }
 

@@ -114,14 +114,25 @@ func (d *Device) addresses(ops []Op) map[PublicKey]netip.AddrPort {
 		if op.Kind != OpAddPeer && op.Kind != OpSetEndpoint {
 			continue
 		}
-		known := d.names.addresses(op.Endpoint)
-		saved, wasSaved := d.saved[op.Peer]
-		switch {
-		case op.Kind == OpAddPeer && wasSaved && saved.Declared == op.Endpoint:
-			out[op.Peer] = saved.Live
-		case len(known) > 0:
+		if live := d.remembered(op); live.IsValid() {
+			out[op.Peer] = live
+		} else if known := d.names.addresses(op.Endpoint); len(known) > 0 {
 			out[op.Peer] = known[0]
 		}
 	}
 	return out
+}
+
+// remembered returns where a new peer was last heard, if the bind can still send there: the
+// interface that is the zone of an address may be gone.
+func (d *Device) remembered(op Op) netip.AddrPort {
+	saved, found := d.saved[op.Peer]
+	if op.Kind != OpAddPeer || !found || saved.Declared != op.Endpoint {
+		return netip.AddrPort{}
+	}
+	if _, err := d.bind.ParseEndpoint(saved.Live.String()); err != nil {
+		d.log.Warn().Err(err).Str("peer", op.Peer.Short()).Str("live", saved.Live.String()).Msg("saved endpoint cannot be used, the declared one is taken")
+		return netip.AddrPort{}
+	}
+	return saved.Live
 }

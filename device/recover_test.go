@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -81,6 +82,29 @@ func TestAnotherPortThanTheConfiguredOneIsAnError(t *testing.T) {
 		}
 		if s, err := a.State(); err != nil || s.ListenPort != 40001 {
 			t.Errorf("port %d, %v", s.ListenPort, err)
+		}
+	})
+}
+
+// What a file says that a restart finds must not keep a device from starting: here the
+// interface of a link-local address is gone.
+func TestSavedEndpointThatCannotBeUsedIsPassedOver(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		dir := t.TempDir()
+		a := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1, func(o *Options) {
+			o.StateDir = dir
+			o.Bind = &pickyBind{Bind: o.Bind.(*devicetest.Bind), refuse: "[fe80::1%eth7]"}
+		})
+		b, c := newNode(t, net.Host("192.0.2.2"), "10.9.0.2", 2), newNode(t, net.Host("192.0.2.3"), "10.9.0.3", 3)
+		saved := savedEndpoint{Live: netip.MustParseAddrPort("[fe80::1%eth7]:51820")}
+		a.saved[c.key.Public()] = saved
+		saved.Declared = Endpoint{Host: "192.0.2.2", Port: 51820}
+		a.saved[b.key.Public()] = saved
+		b.apply(t, b.config(a.asPeer("", 0)))
+		a.apply(t, a.config(b.asPeer("192.0.2.2:51820", 0), c.asPeer("", 0)))
+		exchange(t, a, b, 1, 5)
+		if got := a.log.count("saved endpoint cannot be used"); got != 2 {
+			t.Errorf("%d warnings of 2; log:\n%s", got, a.log.b.String())
 		}
 	})
 }

@@ -48,6 +48,9 @@ type Settings struct {
 	// Subnets are where mesh addresses are taken from, at most one of each family counts for
 	// a node. None: 10.4.0.0/16.
 	Subnets []netip.Prefix
+	// ClusterCIDRs hold the pods of all nodes. What of them is no node's yet, as this one knows,
+	// leaves by no way. None: only what is known to be a node's is kept from leaving in clear.
+	ClusterCIDRs []netip.Prefix
 	// ServiceCIDRs are the addresses of the cluster's services. They are never routed into a
 	// tunnel nor masqueraded.
 	ServiceCIDRs []netip.Prefix

@@ -85,6 +85,9 @@ type Route struct {
 // Firewall is the content of the sets of the host's nftables table. The rules that use them are
 // constant. All are masked and sorted, IPv4 first, and no prefix lies within another of its set.
 type Firewall struct {
+	// Reserved are the mesh's own ranges: a packet to one of them leaves by a route of the plan,
+	// or not at all. Unlike the others they hold what is Tunnelled, Native or Local.
+	Reserved []netip.Prefix
 	// Tunnelled are the remote prefixes behind the tunnel: a packet to one of them never leaves
 	// by another interface, and one that comes out of the tunnel comes from one of them.
 	Tunnelled []netip.Prefix

@@ -21,6 +21,7 @@ func (m *mesh) checkSettings() {
 	if len(s.Subnets) == 0 {
 		s.Subnets = []netip.Prefix{defaultSubnet}
 	}
+	s.ClusterCIDRs = m.checkPrefixes("spec.clusterCIDRs", s.ClusterCIDRs)
 	s.ServiceCIDRs = m.checkPrefixes("spec.serviceCIDRs", s.ServiceCIDRs)
 }
 

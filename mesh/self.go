@@ -37,7 +37,7 @@ func (a *Agent) world(s Snapshot, facts HostFacts, look bool) Snapshot {
 }
 
 func (s Settings) isZero() bool {
-	return s.Topology == "" && s.Inside == "" && len(s.Subnets) == 0 && len(s.ServiceCIDRs) == 0 && !s.IgnoreInternalIPs && !s.AllowDefaultRoute
+	return s.Topology == "" && s.Inside == "" && len(s.Subnets) == 0 && len(s.ClusterCIDRs) == 0 && len(s.ServiceCIDRs) == 0 && !s.IgnoreInternalIPs && !s.AllowDefaultRoute
 }
 
 // inherit takes over the claims of the run before, when they were made with the same key.

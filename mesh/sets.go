@@ -32,6 +32,7 @@ func (v view) firewall(routes []Route) Firewall {
 	byClass[local] = slices.Concat(v.self.prefixes.inner(), single(v.claimed.MeshAddresses))
 	cut := divideByLongest(byClass)
 	return Firewall{
+		Reserved:   outermost(slices.Concat(v.Settings.Subnets, v.Settings.ClusterCIDRs)),
 		Tunnelled:  cut[tunnelled],
 		Native:     cut[native],
 		Local:      cut[local],
@@ -57,7 +58,7 @@ func (v view) behindSelf() (list []netip.Prefix) {
 
 // inside are the destinations that must see who speaks to them.
 func (v view) inside() []netip.Prefix {
-	list := slices.Concat(v.Settings.Subnets, v.Settings.ServiceCIDRs)
+	list := slices.Concat(v.Settings.Subnets, v.Settings.ClusterCIDRs, v.Settings.ServiceCIDRs)
 	for _, n := range v.members {
 		list = append(list, n.prefixes.pods...)
 	}

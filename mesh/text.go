@@ -103,6 +103,7 @@ type Set struct {
 // Sets are all sets, by the names they have on a host.
 func (f Firewall) Sets() []Set {
 	return []Set{
+		{"reserved", f.Reserved},
 		{"tunnelled", f.Tunnelled},
 		{"native", f.Native},
 		{"local", f.Local},

@@ -27,6 +27,7 @@ type meshFlags struct {
 	Topology          string         `enum:"full,location,cross" default:"full" placeholder:"FORM" help:"Which nodes have a tunnel: full, location or cross."`
 	Inside            string         `enum:"native,vxlan,ipip,geneve,encrypted" default:"native" placeholder:"WAY" help:"How nodes of one location reach each other: native, vxlan, ipip, geneve or encrypted."`
 	Subnet            []netip.Prefix `placeholder:"CIDR" help:"Where mesh addresses are taken from, one of each family (10.4.0.0/16)."`
+	ClusterCIDR       []netip.Prefix `name:"cluster-cidr" placeholder:"CIDR" help:"Holds the pods of all nodes: what is not known to be a node's leaves by no way."`
 	ServiceCIDR       []netip.Prefix `name:"service-cidr" placeholder:"CIDR" help:"Addresses of the cluster's services, which stay out of the tunnels."`
 	IgnoreInternalIPs bool           `name:"ignore-internal-ips" help:"Treat every node as if it had no internal IP."`
 	AllowDefaultRoute bool           `help:"Let nodes and peers have 0.0.0.0/0 and ::/0."`
@@ -35,7 +36,7 @@ type meshFlags struct {
 func (f *meshFlags) settings() mesh.Settings {
 	return mesh.Settings{
 		Topology: mesh.Topology(f.Topology), Inside: mesh.Encapsulation(f.Inside),
-		Subnets: f.Subnet, ServiceCIDRs: f.ServiceCIDR,
+		Subnets: f.Subnet, ClusterCIDRs: f.ClusterCIDR, ServiceCIDRs: f.ServiceCIDR,
 		IgnoreInternalIPs: f.IgnoreInternalIPs, AllowDefaultRoute: f.AllowDefaultRoute,
 	}
 }

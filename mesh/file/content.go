@@ -56,7 +56,9 @@ type reader struct {
 	content
 }
 
-func newReader(name, dir string) *reader { return &reader{name: name, dir: dir, left: maxNodes} }
+func newReader(name, dir string) *reader {
+	return &reader{name: oneLine(name), dir: dir, left: maxNodes}
+}
 
 func (r *reader) at(line int) string { return fmt.Sprintf("%s:%d", r.name, line) }
 

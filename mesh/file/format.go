@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"regexp"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/stillwire/stillwire/mesh"
@@ -47,13 +48,23 @@ var word = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._/-]{0,39}$`)
 // keyLike is what a key in base64 or hexadecimal looks like.
 var keyLike = regexp.MustCompile(`[A-Za-z0-9+/_-]{40,}=*`)
 
-// shown is what may be told of a value.
+// shown is what may be told of a value, in one line.
 func shown(s string) string {
-	s = keyLike.ReplaceAllString(s, "(hidden)")
+	s = oneLine(keyLike.ReplaceAllString(s, "(hidden)"))
 	if utf8.RuneCountInString(s) > maxShown {
 		s = string([]rune(s)[:maxShown]) + "…"
 	}
 	return s
+}
+
+// oneLine replaces what would break a line or a terminal.
+func oneLine(s string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return unicode.ReplacementChar
+	}, s)
 }
 
 // meant names the word of the list that was most likely meant, else all of them.

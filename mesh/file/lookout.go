@@ -17,36 +17,43 @@ type lookout struct {
 	watch  *watch
 	put    func(mesh.Update)
 	begun  bool        // last counts
-	last   mesh.Update // handed over last
-	known  mesh.Update // the last one that was not Down
+	last   mesh.Update // handed over last, whether confirmed or not
+	synced bool        // known counts
+	known  mesh.Update // the last one that was synced
+	doubt  bool        // what is absent from known has not been seen to be so twice
 }
 
-// turn looks once.
+// turn looks once, and hands over what is new, and once more what was absent twice.
 func (l *lookout) turn() {
-	confirm := l.watch.confirmed()
+	again := l.watch.confirmed()
 	u := l.folder.look()
 	l.watch.arm(l.folder.aside())
 	u.Problems = append(u.Problems, l.watch.problems()...)
 	if !l.begun || !reflect.DeepEqual(u, l.last) {
-		if u.Down == "" && (!l.begun || lacks(u, l.known)) {
-			l.watch.confirmAt = time.Now().Add(confirmAfter)
-			confirm = false
-		}
 		l.begun, l.last = true, u
 		l.put(u)
 	}
-	if u.Down != "" {
+	if !u.Synced {
 		return
 	}
-	l.known = u
-	if !confirm {
-		return
+	less := !l.synced || lacks(u, l.known)
+	l.synced, l.known = true, u
+	switch {
+	case less || l.doubt && !again:
+		l.expect(less)
+	case l.doubt && len(l.folder.files) > 0: // an empty directory may be one that is not mounted
+		l.doubt = false
+		u.Confirmed = true
+		l.put(u)
 	}
-	if !u.Synced || len(l.folder.files) == 0 { // an empty directory may be one that is not mounted
-		return
+}
+
+// expect has the watch look again for what is gone, from now on if more is.
+func (l *lookout) expect(more bool) {
+	l.doubt = true
+	if more || l.watch.confirmAt.IsZero() {
+		l.watch.confirmAt = time.Now().Add(confirmAfter)
 	}
-	u.Confirmed = true
-	l.put(u)
 }
 
 // lacks reports whether a member that was known is gone. Both lists are sorted by name.

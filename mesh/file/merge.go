@@ -13,12 +13,14 @@ func merge(manifests, statuses []content) mesh.Update {
 	u := mesh.Update{Source: sourceName, Synced: true}
 	var nodes []mesh.Node
 	var settings []settingsObject
+	unsettled := false
 	for _, c := range manifests {
 		nodes = append(nodes, c.nodes...)
 		u.Peers = append(u.Peers, c.peers...)
 		settings = append(settings, c.settings...)
 		u.Problems = append(u.Problems, c.problems...)
-		u.Synced = u.Synced && !c.broken && !c.unsettled
+		u.Synced = u.Synced && !c.broken
+		unsettled = unsettled || c.unsettled
 	}
 	nodes = unique(&u, mesh.KindNode, nodes, func(n mesh.Node) mesh.Identity { return n.Identity })
 	u.Peers = unique(&u, mesh.KindPeer, u.Peers, func(p mesh.Peer) mesh.Identity { return p.Identity })
@@ -26,6 +28,7 @@ func merge(manifests, statuses []content) mesh.Update {
 	for _, s := range unique(&u, mesh.KindMesh, settings, settingsObject.identity) {
 		u.Settings = &s.Settings
 	}
+	u.Synced = u.Synced && (u.Settings != nil || !unsettled)
 	return u
 }
 

@@ -19,7 +19,8 @@ import (
 type Options struct {
 	// Dir is the directory of manifests. It need not be there yet.
 	Dir string
-	// Resync is how often all files are looked at also without an event; 0: never.
+	// Resync is how often all files are looked at also without an event; 0: never. It is needed
+	// where the file system does not tell of what other machines change, as NFS does not.
 	Resync time.Duration
 	// Log is told of changes of the watch itself. Problems are in the updates.
 	Log zerolog.Logger
@@ -88,6 +89,9 @@ func regular(r io.Reader) fs.FileInfo {
 }
 
 // Run hands over what the directory says, at first and after each change, until ctx is done.
+// What is missing, at first or compared with before, is looked for again after two seconds,
+// and if it is still missing the update is handed over once more as Confirmed.
+//
 // Its error is always nil: a directory that cannot be read is an update that is Down.
 func (s *Source) Run(ctx context.Context, put func(mesh.Update)) error {
 	l := &lookout{folder: newFolder(s.dir), watch: newWatch(s), put: put}

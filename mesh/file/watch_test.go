@@ -205,6 +205,24 @@ func TestRemovedFileIsConfirmedAtASecondLook(t *testing.T) {
 	}
 }
 
+func TestDirectoryThatComesLateIsConfirmedToo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mesh")
+	r := start(t, New(Options{Dir: dir}))
+	r.untilDown()
+	write(t, dir+"-new/a.yaml", "{")
+	must(t, os.Rename(dir+"-new", dir))
+	if u := r.next(); u.Down != "" || u.Synced {
+		t.Errorf("down %q, synced %v: want it to be there, with a file that cannot be read", u.Down, u.Synced)
+	}
+	write(t, dir+"/a.yaml", node("a", ""))
+	if u := r.untilLocations("a="); !u.Synced || u.Confirmed {
+		t.Errorf("synced %v, confirmed %v", u.Synced, u.Confirmed)
+	}
+	if u := r.any(); !u.Confirmed || locations(u) != "a=" {
+		t.Errorf("confirmed %v, nodes %q", u.Confirmed, locations(u))
+	}
+}
+
 func TestDirectoryThatIsGoneIsDownAndComesBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc", "mesh")
 	r := start(t, New(Options{Dir: dir}))
@@ -376,6 +394,21 @@ func TestLostEventsMakeAllFilesBeReadAgain(t *testing.T) {
 	if got := locations(f.look()); got != "a=2" {
 		t.Errorf("nodes %q: want it to be read", got)
 	}
+}
+
+func TestOverflowOfEventsIsAReasonToReadAll(t *testing.T) {
+	dir := t.TempDir()
+	l := &lookout{folder: newFolder(dir), watch: newWatch(New(Options{Dir: dir})), put: func(mesh.Update) {}}
+	l.turn()
+	sent := make(chan struct{})
+	go func() { defer close(sent); l.watch.fs.Errors <- fsnotify.ErrEventOverflow }()
+	for !l.folder.all {
+		if !l.watch.wait(t.Context(), l) {
+			t.Fatal("the wait ended")
+		}
+	}
+	<-sent
+	l.watch.close()
 }
 
 func TestUnchangedFilesAreNotReadAgain(t *testing.T) {

@@ -49,6 +49,7 @@ type Bind struct {
 	noGSO     atomic.Bool
 	noGRO     atomic.Bool
 	mark      atomic.Uint32
+	tunnel    atomic.Uint32 // index of the interface to keep away from; 0: none
 
 	mu   sync.Mutex // of Open, Close and SetMark
 	open atomic.Pointer[openBind]
@@ -216,6 +217,14 @@ func (b *Bind) SetMark(mark uint32) error {
 	}
 	return err
 }
+
+// SetTunnel tells the index of the interface whose packets the Bind carries, 0 for none, from
+// now on. Nothing is sent by it or from its addresses, unless the peer spoke to one of them,
+// and what arrives on it is dropped and counted. When a link loses its last address, Linux
+// takes one of another interface to send from: the peer would take our address inside of the
+// tunnel for the one outside, and each side would send into its own tunnel until the session
+// is dead. Open sets it for a TUN of the kernel. It does nothing off Linux.
+func (b *Bind) SetTunnel(ifindex uint32) { b.tunnel.Store(ifindex) }
 
 // ParseEndpoint reads address:port. An IPv4 address mapped into IPv6 is an IPv4 address. The
 // zone of a link-local address is the name or the index of an interface that exists.

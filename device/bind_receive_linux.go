@@ -214,6 +214,10 @@ func (in *inbox) source(i int) (ep *udpEndpoint, size int, ok bool) {
 	if h.Flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) == 0 {
 		var c control
 		if c, ok = parseControl(in.control[i].b[:h.Controllen]); ok {
+			if c.ifindex != 0 && c.ifindex == in.sock.line.bind.tunnel.Load() {
+				in.sock.line.count.fromTunnel.Add(1)
+				return nil, 0, false
+			}
 			key := sourceKey{local: c.local, ifindex: c.ifindex}
 			if ok = key.setName(&in.names[i], h.Namelen); ok {
 				return in.sock.line.sources.lookup(&key), c.segment, true

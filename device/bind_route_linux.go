@@ -3,8 +3,11 @@ package device
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,6 +33,7 @@ type routeWatch struct {
 	wg      sync.WaitGroup
 	lookup  func(dst, src netip.Addr) (ifindex uint32, err error)
 	mark    *atomic.Uint32 // of the packets, which rules may look at
+	own     atomic.Pointer[ownAddrs]
 
 	mu    sync.Mutex // of what follows
 	query int        // netlink socket, -1 when closed
@@ -144,6 +148,61 @@ func (w *routeWatch) confirm(ep *udpEndpoint) bool {
 	return false
 }
 
+// errOwnTUN is why a datagram is not sent.
+var errOwnTUN = errors.New("would leave by our own tunnel, or from its address")
+
+// avoid reports why nothing may be sent to dst from an address of the system's choice: when a
+// link has lost its address, the system takes one of any other, the tunnel's own among them.
+// The peer would follow us there, which for it is into the tunnel, and never come back. And a
+// route into the tunnel is a loop. It costs a system call, and is asked only for endpoints of
+// which we do not know the address that they speak to.
+func (w *routeWatch) avoid(tunnel uint32, dst netip.Addr) error {
+	if w == nil || tunnel == 0 || dst.Zone() != "" { // on a link, the system takes an address of the link
+		return nil
+	}
+	r, err := w.find(dst, netip.Addr{})
+	switch {
+	case err != nil:
+		return nil // sending will tell
+	case r.ifindex == tunnel:
+		return fmt.Errorf("%w: %w", errOwnTUN, unix.ELOOP)
+	case w.owns(tunnel, r.src):
+		return fmt.Errorf("%w: %w", errOwnTUN, unix.EADDRNOTAVAIL)
+	}
+	return nil
+}
+
+// ownAddrs are the addresses of the tunnel while nothing changes.
+type ownAddrs struct {
+	tunnel     uint32
+	generation uint64
+	addrs      []netip.Addr
+}
+
+func (w *routeWatch) owns(tunnel uint32, a netip.Addr) bool {
+	own, now := w.own.Load(), w.changes.Load()
+	if own == nil || own.tunnel != tunnel || own.generation != now {
+		own = &ownAddrs{tunnel, now, addrsOf(tunnel)}
+		w.own.Store(own)
+	}
+	return slices.Contains(own.addrs, a)
+}
+
+// addrsOf returns the addresses of an interface; none when it is gone.
+func addrsOf(ifindex uint32) (addrs []netip.Addr) {
+	list, err := (&net.Interface{Index: int(ifindex)}).Addrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok {
+			addr, _ := netip.AddrFromSlice(n.IP)
+			addrs = append(addrs, addr.Unmap())
+		}
+	}
+	return addrs
+}
+
 // close ends the goroutine and waits for it.
 func (w *routeWatch) close() {
 	if w == nil {
@@ -158,26 +217,38 @@ func (w *routeWatch) close() {
 	w.query = -1
 }
 
-// ask returns the interface by which packets from src to dst would leave now. The kernel
-// answers within the call, so nothing waits.
+// ask returns the interface by which packets from src to dst would leave now.
 func (w *routeWatch) ask(dst, src netip.Addr) (uint32, error) {
+	r, err := w.find(dst, src)
+	return r.ifindex, err
+}
+
+// route is how packets would leave.
+type route struct {
+	ifindex uint32
+	src     netip.Addr // the system's choice, when it was left to it
+}
+
+// find returns how packets to dst would leave now, from src if that is valid. The kernel
+// answers within the call, so nothing waits.
+func (w *routeWatch) find(dst, src netip.Addr) (route, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.query < 0 {
-		return 0, os.ErrClosed
+		return route{}, os.ErrClosed
 	}
 	w.seq++
 	n := putRouteRequest(w.buf[:], w.seq, dst, src, w.mark.Load())
 	if err := unix.Sendto(w.query, w.buf[:n], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, os.NewSyscallError("sendto", err)
+		return route{}, os.NewSyscallError("sendto", err)
 	}
 	for {
 		n, _, err := unix.Recvfrom(w.query, w.buf[:], 0)
 		if err != nil {
-			return 0, os.NewSyscallError("recvfrom", err)
+			return route{}, os.NewSyscallError("recvfrom", err)
 		}
-		if ifindex, err := parseRouteAnswer(w.buf[:n], w.seq); !errors.Is(err, errOtherAnswer) {
-			return ifindex, err
+		if r, err := parseRouteAnswer(w.buf[:n], w.seq); !errors.Is(err, errOtherAnswer) {
+			return r, err
 		}
 	}
 }
@@ -187,7 +258,9 @@ func putRouteRequest(b []byte, seq uint32, dst, src netip.Addr, mark uint32) int
 	clear(b[:routeHeader])
 	n := routeHeader
 	n += putAttr(b[n:], unix.RTA_DST, dst.AsSlice())
-	n += putAttr(b[n:], unix.RTA_SRC, src.AsSlice())
+	if src.IsValid() {
+		n += putAttr(b[n:], unix.RTA_SRC, src.AsSlice())
+	}
 	n += putAttr(b[n:], unix.RTA_MARK, binary.NativeEndian.AppendUint32(nil, mark))
 	binary.NativeEndian.PutUint32(b[0:], uint32(n))
 	binary.NativeEndian.PutUint16(b[4:], unix.RTM_GETROUTE)
@@ -198,7 +271,7 @@ func putRouteRequest(b []byte, seq uint32, dst, src netip.Addr, mark uint32) int
 	if dst.Is6() {
 		rt[0] = unix.AF_INET6
 	}
-	rt[1], rt[2] = byte(dst.BitLen()), byte(src.BitLen())
+	rt[1], rt[2] = byte(dst.BitLen()), byte(max(src.BitLen(), 0))
 	return n
 }
 
@@ -217,34 +290,43 @@ var (
 	errOtherAnswer = errors.New("the kernel's answer is to another question")
 )
 
-// parseRouteAnswer returns the outgoing interface of a route, or the kernel's error.
-func parseRouteAnswer(b []byte, seq uint32) (uint32, error) {
+// parseRouteAnswer returns a route, or the kernel's error.
+func parseRouteAnswer(b []byte, seq uint32) (route, error) {
 	if len(b) < unix.SizeofNlMsghdr+4 {
-		return 0, errRouteAnswer
+		return route{}, errRouteAnswer
 	}
 	if binary.NativeEndian.Uint32(b[8:]) != seq {
-		return 0, errOtherAnswer
+		return route{}, errOtherAnswer
 	}
 	length := min(int(binary.NativeEndian.Uint32(b)), len(b))
 	switch kind := binary.NativeEndian.Uint16(b[4:]); {
 	case kind == unix.NLMSG_ERROR:
-		return 0, unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.SizeofNlMsghdr:])))
+		return route{}, unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.SizeofNlMsghdr:])))
 	case kind == unix.RTM_NEWROUTE && length >= routeHeader:
-		return routeInterface(b[routeHeader:length])
+		return parseRoute(b[routeHeader:length])
 	}
-	return 0, errRouteAnswer
+	return route{}, errRouteAnswer
 }
 
-func routeInterface(attrs []byte) (uint32, error) {
+// parseRoute reads attributes until one does not fit.
+func parseRoute(attrs []byte) (r route, err error) {
 	for len(attrs) >= unix.SizeofRtAttr {
 		size := int(binary.NativeEndian.Uint16(attrs))
 		if size < unix.SizeofRtAttr || size > len(attrs) {
 			break
 		}
-		if binary.NativeEndian.Uint16(attrs[2:]) == unix.RTA_OIF && size >= unix.SizeofRtAttr+4 {
-			return binary.NativeEndian.Uint32(attrs[unix.SizeofRtAttr:]), nil
+		switch data := attrs[unix.SizeofRtAttr:size]; binary.NativeEndian.Uint16(attrs[2:]) {
+		case unix.RTA_OIF:
+			if len(data) >= 4 {
+				r.ifindex = binary.NativeEndian.Uint32(data)
+			}
+		case unix.RTA_PREFSRC:
+			r.src, _ = netip.AddrFromSlice(data)
 		}
 		attrs = attrs[min((size+3)&^3, len(attrs)):]
 	}
-	return 0, errRouteAnswer
+	if r.ifindex == 0 {
+		return route{}, errRouteAnswer
+	}
+	return r, nil
 }

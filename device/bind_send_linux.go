@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"os"
@@ -48,6 +49,11 @@ func (s *fastSocket) send(bufs [][]byte, ep *udpEndpoint) (first error) {
 	defer s.release(o)
 	a := attempt{gso: s.gso.Load() && !ep.noGSO.Load(), src: ep.wire.infoLen > 0 && !ep.noSrc.Load()}
 	for len(bufs) > 0 {
+		if !a.src {
+			if err := s.line.routes.avoid(s.line.bind.tunnel.Load(), ep.dst.Addr()); err != nil {
+				return cmp.Or(first, err)
+			}
+		}
 		o.pack(bufs[:min(len(bufs), bindBatch)], ep, a)
 		err := o.flush()
 		if done := o.done(); done > 0 {

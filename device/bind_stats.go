@@ -31,6 +31,7 @@ type SocketStats struct {
 	SourcesCleared                   uint64 // times our address of an endpoint turned out gone or off the route
 	Reopened                         uint64 // times the socket was replaced
 	Malformed                        uint64 // datagrams dropped because they did not fit or their control data was damaged
+	FromTunnel                       uint64 // datagrams dropped because they came out of our own tunnel: see Bind.SetTunnel
 }
 
 // lineCounters are the counters behind SocketStats.
@@ -38,6 +39,7 @@ type lineCounters struct {
 	receivedDatagrams, receivedBytes, receiveCalls    atomic.Uint64
 	sentDatagrams, sentBytes, sendCalls, sendErrors   atomic.Uint64
 	gsoFallbacks, sourcesCleared, reopened, malformed atomic.Uint64
+	fromTunnel                                        atomic.Uint64
 }
 
 func (c *lineCounters) received(sizes []int) {
@@ -83,7 +85,7 @@ func (l *bindLine) describe(s *SocketStats, sources *int) {
 	s.ReceivedDatagrams, s.ReceivedBytes, s.ReceiveCalls = c.receivedDatagrams.Load(), c.receivedBytes.Load(), c.receiveCalls.Load()
 	s.SentDatagrams, s.SentBytes, s.SendCalls = c.sentDatagrams.Load(), c.sentBytes.Load(), c.sendCalls.Load()
 	s.SendErrors, s.GSOFallbacks, s.SourcesCleared = c.sendErrors.Load(), c.gsoFallbacks.Load(), c.sourcesCleared.Load()
-	s.Reopened, s.Malformed = c.reopened.Load(), c.malformed.Load()
+	s.Reopened, s.Malformed, s.FromTunnel = c.reopened.Load(), c.malformed.Load(), c.fromTunnel.Load()
 	l.with(func(socket udpSocket) {
 		s.Addr = socket.addr()
 		socket.describe(s)

@@ -119,6 +119,9 @@ func Open(o Options) (*Device, error) {
 	}); ok {
 		logger = b.WrapLogger(logger)
 	}
+	if b, ok := o.Bind.(interface{ SetTunnel(ifindex uint32) }); ok {
+		b.SetTunnel(kernelIndex(o.TUN))
+	}
 	inner := newOwnedTUN(o.TUN)
 	d.forwarding.Go(inner.forward)
 	d.wg = wg.NewDevice(inner, d.bind, logger)

@@ -2,6 +2,7 @@ package device
 
 import (
 	"encoding/binary"
+	"net"
 
 	"golang.zx2c4.com/wireguard/tun"
 )
@@ -14,6 +15,23 @@ type ownedTUN struct {
 }
 
 func newOwnedTUN(t tun.Device) *ownedTUN { return &ownedTUN{t, make(chan tun.Event)} }
+
+// kernelIndex returns the index of the interface that a TUN of the kernel is, and 0 for others:
+// only those of the kernel have a file.
+func kernelIndex(t tun.Device) uint32 {
+	if t.File() == nil {
+		return 0
+	}
+	name, err := t.Name()
+	if err != nil {
+		return 0
+	}
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return 0 // it is in another network namespace, or gone
+	}
+	return uint32(i.Index)
+}
 
 // Events gives the events that forward lets pass.
 func (t *ownedTUN) Events() <-chan tun.Event { return t.events }

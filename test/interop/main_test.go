@@ -79,18 +79,16 @@ func await(t *testing.T, atMost time.Duration, condition func() error) {
 	}
 }
 
-const (
-	underWay = 200 * time.Millisecond // of a packet, on a busy machine
-	darkness = 5 * time.Second        // more than this no change of the network may cost
-)
+const darkness = 5 * time.Second // more than this no change of the network may cost
 
 // darkWindow is the time in which a change of the network may cost packets: those that were
 // under way when it began, and those sent before each of the given flows had one arrive that
 // was sent after it ended. It is the packets that tell how long that is, not a clock.
 func darkWindow(t *testing.T, begun, ended time.Time, flows ...*netns.Flow) netns.Window {
 	t.Helper()
-	w := netns.Window{From: begun.Add(-underWay), To: ended}
+	w := netns.Window{From: begun, To: ended}
 	for _, f := range flows {
+		w.From = earlier(w.From, f.UnderWaySince(begun))
 		at := f.FirstArrival(ended)
 		if at.IsZero() || at.Sub(begun) > darkness {
 			t.Errorf("a change of the network was not over after %v", darkness)
@@ -100,4 +98,11 @@ func darkWindow(t *testing.T, begun, ended time.Time, flows ...*netns.Flow) netn
 		}
 	}
 	return w
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

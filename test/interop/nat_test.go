@@ -85,12 +85,14 @@ func (b *behindNAT) rebind(i int) {
 	b.moments = append(b.moments, begun, time.Now())
 }
 
-// dark is when packets to the client may be lost: at each rebind, until the hub has a packet
-// of the client's from the new mapping.
-func (b *behindNAT) dark(t *testing.T, up *netns.Flow) (windows []netns.Window) {
+// dark is when packets to the client may be lost: what is under way at a rebind, and all
+// until the hub has a packet of the client's from the new mapping.
+func (b *behindNAT) dark(t *testing.T, up, down *netns.Flow) (windows []netns.Window) {
 	t.Helper()
 	for m := range slices.Chunk(b.moments, 2) {
-		windows = append(windows, darkWindow(t, m[0], m[1], up))
+		w := darkWindow(t, m[0], m[1], up)
+		w.From = earlier(m[0], down.UnderWaySince(m[0]))
+		windows = append(windows, w)
 	}
 	return windows
 }
@@ -151,7 +153,7 @@ func TestClientBehindARebindingNATIsFollowed(t *testing.T) {
 			b.configureClient(node.key.Public())
 			up, down := b.flows(t)
 			operations := len(node.operations("UAPI: "))
-			handshake := node.peer(peer.PublicKey).LastHandshake
+			handshake := node.settled(peer.PublicKey).LastHandshake
 
 			for i := range rebinds {
 				b.rebind(i + 1)
@@ -173,7 +175,7 @@ func TestClientBehindARebindingNATIsFollowed(t *testing.T) {
 			if len(reports[0].Lost) > 0 {
 				t.Errorf("lost from client to hub: %v", reports[0].Lost)
 			}
-			if lost := reports[1].LostOutside(b.dark(t, up)...); lost != nil {
+			if lost := reports[1].LostOutside(b.dark(t, up, down)...); lost != nil {
 				t.Errorf("lost from hub to client, and not under way at a rebind: %v", lost)
 			}
 			if n := len(node.operations("UAPI: ")) - operations; n != 0 {

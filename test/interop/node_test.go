@@ -204,6 +204,25 @@ func (n *nodeProcess) peer(key device.PublicKey) PeerView {
 	return peers[i]
 }
 
+// startOver is more than 5.3 s, after which wireguard-go repeats an initiation: also one that
+// was answered, if on a busy machine the answer came before the timer was set.
+const startOver = 7 * time.Second
+
+// settled waits until no handshake can come any more that belongs to the start.
+func (n *nodeProcess) settled(key device.PublicKey) (p PeerView) {
+	n.t.Helper()
+	await(n.t, 40*time.Second, func() error {
+		if time.Since(p.LastHandshake) >= startOver {
+			p = n.peer(key)
+		}
+		if since := time.Since(p.LastHandshake); since < startOver {
+			return fmt.Errorf("the last handshake was %v ago", since)
+		}
+		return nil
+	})
+	return p
+}
+
 // operations are the log lines that hold the words.
 func (n *nodeProcess) operations(words string) (found []string) {
 	n.t.Helper()

@@ -60,7 +60,7 @@ func TestRestartedNodeSpeaksFirst(t *testing.T) {
 			if !tt.remembers && back < 5*time.Second {
 				t.Errorf("the control was back after %v: this test shows nothing", back)
 			}
-			if lost := r.LostOutside(netns.Window{From: r.GapAt.Add(-underWay), To: r.GapAt.Add(r.Gap)}); lost != nil {
+			if lost := r.LostOutside(netns.Window{From: flow.UnderWaySince(r.GapAt), To: r.GapAt.Add(r.Gap)}); lost != nil {
 				t.Errorf("lost %d outside of the gap", len(lost))
 			}
 		})

@@ -33,7 +33,7 @@ func TestRoamingIsFollowedBothWays(t *testing.T) {
 			t.Parallel()
 			p := newTunnel(t, tt.outer, nil)
 			flows := p.flows(t, 500, p.directions()...)
-			before := p.node.peer(p.peer.key.Public()).LastHandshake
+			before := p.node.settled(p.peer.key.Public()).LastHandshake
 
 			var dark []netns.Window
 			begun := time.Now()
@@ -71,6 +71,44 @@ func TestRoamingIsFollowedBothWays(t *testing.T) {
 				t.Errorf("%d endpoint writes, want the first alone: %v", len(ops), ops)
 			}
 		})
+	}
+}
+
+// Near's way out has no address for a moment, as when IPv6 addresses change and the new one may
+// not be used yet. All that the kernel has left for a source is the tunnel's own address, where
+// far would look for near in its own tunnel until the session is dead.
+func TestAWayOutWithoutAnAddressDoesNotMoveNearIntoTheTunnel(t *testing.T) {
+	t.Parallel()
+	p := newTunnel(t, outer6, nil)
+	flows := p.flows(t, 500, p.directions()...)
+	before := p.node.settled(p.peer.key.Public()).LastHandshake
+	p.near.IP("route add 2001:db8::/64 dev far metric 2000")
+
+	begun := time.Now()
+	p.near.IP("addr del 2001:db8::1/64 dev far")
+	for _, f := range flows {
+		if err := f.AwaitSent(t.Context(), 200); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.near.AddAddrs("far", "2001:db8::1/64")
+	ended := time.Now()
+	settle(t, flows)
+	dark := darkWindow(t, begun, ended, flows...)
+	for i, r := range netns.StopAll(flows...) {
+		t.Logf("%s: %v", p.directions()[i].name, r)
+		if len(r.Lost) == 0 {
+			t.Errorf("%s: nothing is lost: the test tests nothing", p.directions()[i].name)
+		}
+		if lost := r.LostOutside(dark); lost != nil {
+			t.Errorf("%s: lost %d that the want of an address does not explain: %v", p.directions()[i].name, len(lost), lost)
+		}
+	}
+	if at := p.peer.endpoint(p.node.key.Public()); at.Addr() != outer6.near {
+		t.Errorf("upstream has us at %v", at)
+	}
+	if after := p.node.peer(p.peer.key.Public()); after.LastHandshake != before {
+		t.Error("it took a handshake")
 	}
 }
 

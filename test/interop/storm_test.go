@@ -36,7 +36,7 @@ func TestAThousandAppliesUnderTrafficLoseNothing(t *testing.T) {
 		t.Logf("TCP: %v", r)
 	})
 	defer stream.Wait()
-	before := p.node.peer(p.peer.key.Public())
+	before := p.node.settled(p.peer.key.Public())
 	operations := len(p.node.operations("UAPI: "))
 
 	others := newOthers(t, 4)

@@ -38,7 +38,7 @@ func (c content) after(before content) content {
 	switch {
 	case c.broken:
 		c.nodes, c.peers, c.settings = before.nodes, before.peers, before.settings
-		c.broken, c.unsettled = false, before.unsettled
+		c.broken, c.unsettled, c.asides = false, before.unsettled, before.asides
 	case c.unsettled:
 		c.settings, c.unsettled = before.settings, before.unsettled
 	}

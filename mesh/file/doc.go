@@ -42,8 +42,10 @@
 // optional field is left out, then an entry of a list, then the object. The settings alone are
 // taken whole or not at all, for half of them would be another mesh. A file that cannot be read
 // to its end keeps what it said before; where nothing is known of before, the update is not
-// Synced.
+// Synced. What is missing is looked for twice before an update is Confirmed.
 //
-// Nothing is written but the one status file, and no secret ever: not in a problem, not in a
-// log. A Source has one goroutine, that of Run. Publish may be called from another.
+// A Source writes nothing but one status file of its own node, which never holds a secret.
+// Problems and logs never show one either: a public key that cannot be read is not shown, for
+// it may be a private one. A Source has one goroutine, that of Run; Publish may be called from
+// another.
 package file

@@ -139,7 +139,7 @@ func (o *object) identity(n *yaml.Node, kind string) (mesh.Identity, bool) {
 	return mesh.Identity{}, false
 }
 
-// object lists the fields that all kinds have.
+// fields lists those that all kinds have.
 func (o *object) fields(id *mesh.Identity, spec, status func(value)) []field {
 	return []field{
 		{name: "apiVersion"}, {name: "kind"},

@@ -78,6 +78,7 @@ func (o *object) mapping(v value, fields ...field) {
 // openMapping is mapping for what programs write: a newer one may say more.
 func (o *object) openMapping(v value, fields ...field) { o.walk(v, fields, func(value) {}) }
 
+// walk hands each value of v to its field, and each key of no field to unknown.
 func (o *object) walk(v value, fields []field, unknown func(key value)) {
 	if isNull(v.Node) || !o.afford(v.Node) {
 		return
@@ -91,7 +92,7 @@ func (o *object) walk(v value, fields []field, unknown func(key value)) {
 		key, val := v.Content[i], follow(v.Content[i+1])
 		j := slices.IndexFunc(fields, func(f field) bool { return f.name == key.Value })
 		line, twice := seen[key.Value]
-		at := value{&yaml.Node{Line: key.Line, Value: key.Value}, v.path} // of no kind: not shown as a value
+		at := value{&yaml.Node{Line: key.Line, Value: key.Value}, v.path} // of no kind, so refuse shows no value
 		switch {
 		case j < 0:
 			unknown(at)

@@ -176,6 +176,7 @@ func (d *Device) Apply(ctx context.Context, want Config) ([]Change, error) {
 		return nil, err
 	}
 	d.model.rename(want.Peers)
+	d.forgetPort(want)
 	return d.execute(Diff(d.model.state(), want), true)
 }
 
@@ -282,6 +283,7 @@ func (d *Device) execute(ops []Op, bringUp bool) ([]Change, error) {
 		if err := d.ipcSet(string(text)); err != nil {
 			return d.recover(ops, err)
 		}
+		d.notePort(ops)
 		d.fold(ops, addresses)
 	}
 	if err := d.bringUp(bringUp); err != nil {
@@ -339,10 +341,9 @@ func (d *Device) bringUp(wanted bool) error {
 		return nil
 	}
 	port := d.model.listenPort
-	if port != 0 { // a port that could not be opened is forgotten there, and the next one any
-		if err := d.ipcSet(fmt.Sprintf("listen_port=%d\n", port)); err != nil {
-			return fmt.Errorf("set listen port %d: %w", port, err)
-		}
+	// After a port that could not be opened, wireguard-go would take any.
+	if err := d.ipcSet(fmt.Sprintf("listen_port=%d\n", port)); err != nil {
+		return fmt.Errorf("set listen port %d: %w", port, err)
 	}
 	if err := d.wg.Up(); err != nil {
 		return fmt.Errorf("open UDP port %d: %w", port, err)
@@ -359,6 +360,22 @@ func (d *Device) bringUp(wanted bool) error {
 		return fmt.Errorf("open UDP port %d: got %d", port, got)
 	}
 	return nil
+}
+
+// forgetPort gives up a port that is not open yet, and may never be, when none is wanted.
+func (d *Device) forgetPort(want Config) {
+	if !d.up && want.ListenPort == 0 {
+		d.model.listenPort = 0
+	}
+}
+
+// notePort fills in which port the system has chosen.
+func (d *Device) notePort(ops []Op) {
+	for i := range ops {
+		if op := &ops[i]; op.Kind == OpSetListenPort && op.ListenPort == 0 {
+			op.ListenPort = d.bind.opened()
+		}
+	}
 }
 
 // announce has every peer with a session told of a new port by a packet that comes from it. Who

@@ -11,6 +11,10 @@ import (
 // editConfig returns c as a UAPI "set" request would have it. Words such as replace_peers
 // describe the wanted end here: what is done to get there is Diff's affair. As in wg(8), a
 // prefix given to one peer is taken from another. Errors hold no value, which may be a key.
+//
+// A port of zero asks for one that the system chooses, and stays zero. Not so beside a private
+// key: wg setconf and wg syncconf say zero where a file says nothing, and there as in Config
+// the port stays.
 func editConfig(c Config, lines []string) (Config, error) {
 	e := editor{config: c}
 	for i, line := range lines {
@@ -22,6 +26,9 @@ func editConfig(c Config, lines []string) (Config, error) {
 			return Config{}, fmt.Errorf("UAPI set, line %d, %s: %w", i+1, key, err)
 		}
 	}
+	if e.whole && e.config.ListenPort == 0 {
+		e.config.ListenPort = c.ListenPort
+	}
 	return e.config, nil
 }
 
@@ -30,6 +37,7 @@ type editor struct {
 	peer   int  // index of the current peer
 	inPeer bool // after the first public_key
 	fresh  bool // the current peer was created by this request
+	whole  bool // the request has a private key, as those of wg setconf and syncconf do
 	gone   bool // the current peer was removed or is not to be created
 }
 
@@ -55,6 +63,7 @@ func (e *editor) line(key, value string) error {
 func (e *editor) device(key, value string) error {
 	switch key {
 	case "private_key":
+		e.whole = true
 		k, err := keyFromHex(value)
 		e.config.PrivateKey = newPrivateKey(k)
 		return err

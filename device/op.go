@@ -35,7 +35,7 @@ type Op struct {
 	Source string
 
 	PrivateKey   PrivateKey    // OpSetPrivateKey
-	ListenPort   uint16        // OpSetListenPort
+	ListenPort   uint16        // OpSetListenPort; 0: one that the system chooses
 	FwMark       uint32        // OpSetFwMark
 	PresharedKey PresharedKey  // OpAddPeer, OpSetPresharedKey
 	Endpoint     Endpoint      // OpAddPeer, OpSetEndpoint: as declared
@@ -44,6 +44,11 @@ type Op struct {
 	From         PublicKey     // OpAddAllowedIP: the peer that loses Prefix by it; zero: nobody
 
 	old string // the value before, as people read it
+}
+
+// anotherPort has the system choose a port.
+func anotherPort(have uint16) Op {
+	return Op{Kind: OpSetListenPort, old: strconv.Itoa(int(have))}
 }
 
 // Change is one difference between what a device was and what it is now, as an operator

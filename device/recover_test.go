@@ -60,6 +60,12 @@ func TestPortInUseAtTheFirstApplyCanBeMended(t *testing.T) {
 				t.Errorf("error %v does not name the port", err)
 			}
 		}
+		any := second.config()
+		any.ListenPort = 0 // but when it asks for none
+		second.apply(t, any)
+		if s, err := second.State(); err != nil || s.ListenPort == 0 || s.ListenPort == 51820 {
+			t.Errorf("port %d, %v", s.ListenPort, err)
+		}
 		first.Close()
 		second.apply(t, second.config())
 		if s, err := second.State(); err != nil || s.ListenPort != 51820 {

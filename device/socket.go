@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -194,7 +195,12 @@ func (d *Device) uapiSet(body []string) error {
 	}
 	var changes []Change
 	if err == nil {
-		changes, err = d.execute(Diff(d.model.state(), want), true)
+		d.forgetPort(want)
+		ops := Diff(d.model.state(), want)
+		if d.up && want.ListenPort == 0 {
+			ops = slices.Insert(ops, 0, anotherPort(d.model.listenPort))
+		}
+		changes, err = d.execute(ops, true)
 	}
 	d.release()
 	for i := range changes {

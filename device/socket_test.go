@@ -184,6 +184,30 @@ func TestUAPISocketIsPrivateAndSingle(t *testing.T) {
 	l.Close()
 }
 
+// As with the kernel, a port of zero is one that the system chooses. A whole configuration, as
+// wg setconf sends it, only does not say which.
+func TestUAPIListenPortOfZeroIsANewPort(t *testing.T) {
+	a, b, path := socketNodes(t, "wg0")
+	before := a.told()
+	private := a.key.secret.value()
+	whole := fmt.Sprintf("private_key=%x\nlisten_port=0\nfwmark=0\n", private)
+	if got := ask(t, path, "set=1\n"+whole+"\n"); got != "errno=0\n\n" || len(a.told()) != len(before) {
+		t.Errorf("a whole configuration: answer %q, changes %v", got, a.told())
+	}
+	if got := ask(t, path, "set=1\nlisten_port=0\n\n"); got != "errno=0\n\n" {
+		t.Fatalf("answer %q", got)
+	}
+	s, err := a.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{fmt.Sprintf("listen_port: 51820 -> %d [UAPI socket]", s.ListenPort)}
+	if diff := cmp.Diff(want, a.told()); diff != "" || s.ListenPort == 0 || s.ListenPort == 51820 {
+		t.Errorf("port %d, changes told (-want +got):\n%s", s.ListenPort, diff)
+	}
+	until(t, func() bool { return b.peerState(t, a).Endpoint.Port() == s.ListenPort })
+}
+
 // The real wg(8), as a user runs it.
 func TestWgToolWorksOnTheSocket(t *testing.T) {
 	name := fmt.Sprintf("sw%d", os.Getpid()%100000)

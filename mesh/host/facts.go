@@ -87,7 +87,7 @@ func (k *kernel) readSurroundings(o Options) (*surroundings, error) {
 		return nil, fmt.Errorf("read addresses: %w", err)
 	}
 	for _, a := range addrs {
-		if o.owns(s.names[a.LinkIndex]) {
+		if o.owns(s.names[a.LinkIndex]) || a.IP.IsLinkLocalUnicast() && a.IP.To4() == nil {
 			continue
 		}
 		s.links = append(s.links, linkAddress{s.names[a.LinkIndex], prefixOf(a.IPNet, 0), usable(a)})
@@ -203,7 +203,7 @@ func (s *surroundings) isLocal(link string) bool {
 // service addresses on.
 func (s *surroundings) prefixes() (out []netip.Prefix) {
 	for _, l := range s.links {
-		skip := l.link == "lo" || l.link == "kube-ipvs0" || l.address.Addr().IsLinkLocalUnicast()
+		skip := l.link == "lo" || l.link == "kube-ipvs0"
 		if p := l.address.Masked(); !skip && !slices.Contains(out, p) {
 			out = append(out, p)
 		}

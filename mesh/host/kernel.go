@@ -21,6 +21,7 @@ type kernel struct {
 	strict *netlink.Handle // has the kernel filter dumps of routes, but knows no rules
 	nft    *nftables.Conn  // writes, and reads most
 	dump   *nfnetlink.Conn // reads rules of the firewall; nil: not yet
+	index  map[string]int  // of links that routes were set on
 }
 
 // transactionBuffer holds the largest transaction: 10,000 prefixes take 2 MB.
@@ -31,7 +32,7 @@ func openKernel() (*kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open route netlink: %w", err)
 	}
-	k := &kernel{route: route}
+	k := &kernel{route: route, index: make(map[string]int)}
 	if k.strict, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		k.close()
 		return nil, fmt.Errorf("open route netlink: %w", err)
@@ -56,6 +57,19 @@ func (k *kernel) close() {
 	if k.dump != nil {
 		k.dump.Close()
 	}
+}
+
+// indexOf is the index of a link. It asks once: links are made before routes.
+func (k *kernel) indexOf(name string) (int, error) {
+	if i, known := k.index[name]; known {
+		return i, nil
+	}
+	link, err := k.route.LinkByName(name)
+	if err != nil {
+		return 0, err
+	}
+	k.index[name] = link.Attrs().Index
+	return k.index[name], nil
 }
 
 // machine is what is ours on the machine, but for the firewall.

@@ -189,11 +189,11 @@ func (k *kernel) toKernel(o Options, r route) (*netlink.Route, error) {
 		out.Type = unix.RTN_THROW
 		return out, nil
 	}
-	link, err := k.route.LinkByName(r.Dev)
+	index, err := k.indexOf(r.Dev)
 	if err != nil {
 		return nil, err
 	}
-	out.LinkIndex, out.MTU = link.Attrs().Index, r.MTU
+	out.LinkIndex, out.MTU = index, r.MTU
 	out.Src, out.Gw = r.Src.AsSlice(), r.Gateway.AsSlice()
 	if r.OnLink {
 		out.Flags = unix.RTNH_F_ONLINK

@@ -110,7 +110,7 @@ type changed struct {
 }
 
 // change sets a value and remembers the old one, first of all. Some values change others along:
-// those are remembered too.
+// those are remembered too, also where they stay, as the way back changes them too.
 func (o Options) change(s setting) error {
 	if s.own {
 		return writeSetting(s.name, s.want)
@@ -128,7 +128,7 @@ func (o Options) change(s setting) error {
 	}
 	var more []changed
 	for name, now := range valuesOf(o.along(s.name)) {
-		if was, found := before[name]; found && was != now {
+		if was, found := before[name]; found {
 			more = append(more, changed{name, was, now})
 		}
 	}
@@ -212,13 +212,14 @@ func (o Options) restoreSteps() (steps []step, err error) {
 	list, err := o.remembered()
 	for _, c := range list {
 		now, err := readSetting(c.Name)
-		if err != nil || now != c.New || now == c.Old {
+		if err != nil || now != c.New {
 			continue
 		}
-		steps = append(steps, step{
-			changes: []mesh.HostChange{{What: "sysctl", Name: dotted(c.Name), Old: c.New, New: c.Old}}, field: dotted(c.Name),
-			do: func(*kernel) error { return restore(c) },
-		})
+		s := step{field: dotted(c.Name), do: func(*kernel) error { return restore(c) }}
+		if c.New != c.Old {
+			s.changes = []mesh.HostChange{{What: "sysctl", Name: dotted(c.Name), Old: c.New, New: c.Old}}
+		}
+		steps = append(steps, s)
 	}
 	return append(steps, step{do: func(*kernel) error { return o.forgetSettings() }}), err
 }

@@ -61,13 +61,18 @@ func (h *Host) pace(ctx context.Context, n news, again func()) {
 			return
 		case <-n.ours:
 			if repair == nil {
-				repair = time.After(max(settle, h.fight.pause(time.Now())))
+				repair = time.After(settle)
 			}
 		case <-n.around:
 			if look == nil {
 				look = time.After(max(settle, factsEvery-time.Since(looked)))
 			}
 		case <-repair:
+			// Asked now and not before, as the last repair may just have been made.
+			if wait := h.fight.pause(time.Now()); wait > 0 {
+				repair = time.After(wait)
+				continue
+			}
 			repair = nil
 			again()
 			if calm == nil {

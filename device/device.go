@@ -314,13 +314,13 @@ func (d *Device) fold(ops []Op, addresses map[PublicKey]netip.AddrPort) {
 			p := d.model.peers[op.Peer]
 			p.wg = d.wg.LookupPeer(wg.NoisePublicKey(op.Peer))
 			d.model.byWG[p.wg] = p
-			p.path.declare(op.Endpoint, addresses[op.Peer])
+			p.declare(op.Endpoint, addresses[op.Peer])
 			d.names.use(op.Endpoint)
 		case OpSetEndpoint:
 			p := d.model.peers[op.Peer]
 			d.names.release(p.path.declared)
 			d.model.apply(op)
-			p.path.declare(op.Endpoint, addresses[op.Peer])
+			p.declare(op.Endpoint, addresses[op.Peer])
 			d.names.use(op.Endpoint)
 		case OpRemovePeer:
 			p := d.model.peers[op.Peer]

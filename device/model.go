@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gaissmai/bart"
@@ -29,7 +30,8 @@ type model struct {
 	doubts     map[*peer]doubt     // sessions that may not stand
 }
 
-// peer is one peer of the model. key and wg never change.
+// peer is one peer of the model. key and wg never change. All but these and shown is guarded by
+// Device.lock.
 type peer struct {
 	key       PublicKey
 	wg        *wg.Peer
@@ -38,6 +40,22 @@ type peer struct {
 	keepalive time.Duration
 	allowed   []netip.Prefix // sorted
 	path      path
+	shown     atomic.Pointer[shown] // what errors tell, for who does not hold the lock
+}
+
+// shown is what people are told of a peer that cannot be reached.
+type shown struct {
+	name     string
+	endpoint netip.AddrPort // invalid: none is known
+	problem  string         // of the endpoint's name
+}
+
+func (p *peer) show() { p.shown.Store(&shown{p.name, p.path.applied, p.path.problem}) }
+
+// declare notes what the operator wrote and what was written for it.
+func (p *peer) declare(e Endpoint, written netip.AddrPort) {
+	p.path.declare(e, written)
+	p.show()
 }
 
 // routes finds the peer of an address, for readers who do not hold Device.lock.
@@ -161,8 +179,9 @@ func (m *model) config() Config {
 // rename takes over names, which are shown but never compared.
 func (m *model) rename(peers []PeerConfig) {
 	for i := range peers {
-		if p := m.peers[peers[i].PublicKey]; p != nil {
+		if p := m.peers[peers[i].PublicKey]; p != nil && p.name != peers[i].Name {
 			p.name = peers[i].Name
+			p.show()
 		}
 	}
 }

@@ -41,9 +41,14 @@ func (d *Device) Reach(ctx context.Context, dst netip.Addr) error {
 	if p == nil {
 		return fmt.Errorf("%s: %w", dst, ErrNoPeer)
 	}
-	again := time.NewTimer(0)
+	if d.tracker.get(p.wg).alive(time.Now()) {
+		return nil
+	}
+	d.tracker.await(p.wg)
+	defer d.tracker.leave(p.wg)
+	again := time.NewTimer(d.call(p.wg))
 	defer again.Stop()
-	for patience := firstTry; ; {
+	for {
 		tr := d.tracker.get(p.wg)
 		if tr.alive(time.Now()) {
 			return nil
@@ -51,29 +56,27 @@ func (d *Device) Reach(ctx context.Context, dst netip.Addr) error {
 		select {
 		case <-tr.changed:
 		case <-again.C:
-			if callAgain(p.wg, tr, patience) {
-				patience = min(2*patience, rekeyTimeout)
-			}
-			again.Reset(patience + settle)
+			again.Reset(d.call(p.wg))
 		case <-ctx.Done():
-			return d.handshakeError(p, context.Cause(ctx))
+			return p.handshakeError(tr.tries, context.Cause(ctx))
 		case <-d.ctx.Done():
 			return ErrClosed
 		}
 	}
 }
 
-// callAgain has somebody waiting for an answer, so it does not wait out wireguard-go's five
-// seconds when the last initiation is older than patience: the far side may have been late by
-// a moment. It reports whether it did not wait: patience grows then, since a new initiation
-// voids the answer to the last one.
-func callAgain(p *wg.Peer, tr track, patience time.Duration) bool {
-	if tr.sent.IsZero() || time.Since(tr.sent) < patience {
+// call has somebody waiting for an answer, so it does not wait out wireguard-go's five seconds
+// when the last initiation is older than the patience with the peer: the far side may have been
+// late by a moment. It returns when to call again.
+func (d *Device) call(p *wg.Peer) time.Duration {
+	due, wait := d.tracker.claim(p)
+	switch due {
+	case callFirst:
 		p.SendHandshakeInitiation(false)
-		return false
+	case callAnew:
+		initiateAnew(p)
 	}
-	initiateAnew(p)
-	return true
+	return wait + settle
 }
 
 // Renew starts a handshake with the peer that owns dst although its session looks well, at
@@ -87,11 +90,8 @@ func (d *Device) Renew(dst netip.Addr) error {
 	return p.wg.SendHandshakeInitiation(false)
 }
 
-func (d *Device) handshakeError(p *peer, cause error) error {
-	e := &HandshakeError{Peer: p.key, Tries: d.tracker.get(p.wg).tries, Err: cause}
-	if d.acquire(d.ctx) == nil {
-		e.Name, e.Endpoint, e.Problem = p.name, p.path.applied, p.path.problem
-		d.release()
-	}
-	return e
+// handshakeError takes no lock: a change of ten thousand peers may hold it for seconds.
+func (p *peer) handshakeError(tries int, cause error) error {
+	s := p.shown.Load()
+	return &HandshakeError{Peer: p.key, Name: s.name, Endpoint: s.endpoint, Problem: s.problem, Tries: tries, Err: cause}
 }

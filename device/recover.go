@@ -100,7 +100,7 @@ func (d *Device) adopt(seen State) {
 		p.psk, p.keepalive = s.PresharedKey, s.PersistentKeepalive
 		if p.path.applied.IsValid() && !s.Endpoint.IsValid() {
 			d.names.release(p.path.declared)
-			p.path.declare(Endpoint{}, netip.AddrPort{})
+			p.declare(Endpoint{}, netip.AddrPort{})
 		}
 	}
 }

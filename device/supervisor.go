@@ -220,6 +220,7 @@ func (t *turn) answers() {
 func (t *turn) note(p *peer, problem string) {
 	had := p.path.problem
 	p.path.problem = problem
+	p.show()
 	switch {
 	case had == "" && problem != "":
 		t.log.Warn().Str("peer", p.key.Short()).Str("endpoint", p.path.declared.String()).Str("problem", problem).Msg("endpoint name does not resolve")
@@ -312,6 +313,7 @@ func (t *turn) move(p *peer, to netip.AddrPort, why string) {
 		return
 	}
 	p.path.applied, p.path.heard = to, false
+	p.show()
 	if t.live != nil {
 		t.live[p.key] = to
 	}

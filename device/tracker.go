@@ -41,6 +41,9 @@ type track struct {
 	replied bool          // a response was sent, and no initiation since
 	void    bool          // and yet a response to our initiation was taken: see responded
 	changed chan struct{} // closed when last moves
+
+	waiting  int           // callers of Reach
+	patience time.Duration // of them all with an initiation, before another voids its answer
 }
 
 // news is what the endpoint supervisor has to look at.
@@ -184,7 +187,7 @@ func (t *tracker) tell(p *wg.Peer, f func(*track, *news)) {
 func (t *tracker) trackLocked(p *wg.Peer) *track {
 	tr := t.peers[p]
 	if tr == nil {
-		tr = &track{changed: make(chan struct{})}
+		tr = &track{changed: make(chan struct{}), patience: firstTry}
 		t.peers[p] = tr
 	}
 	return tr
@@ -195,6 +198,50 @@ func (t *tracker) get(p *wg.Peer) track {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return *t.trackLocked(p)
+}
+
+// await and leave count who waits for a peer. The first has little patience.
+func (t *tracker) await(p *wg.Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tr := t.trackLocked(p)
+	if tr.waiting++; tr.waiting == 1 {
+		tr.patience = firstTry
+	}
+}
+
+func (t *tracker) leave(p *wg.Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if tr := t.peers[p]; tr != nil {
+		tr.waiting--
+	}
+}
+
+// call is what one who waits for a peer is to do.
+type call int
+
+const (
+	callNot   call = iota // an initiation is under way
+	callFirst             // none is: wireguard-go may send one
+	callAnew              // the one under way is given up
+)
+
+// claim tells one of those who wait for a peer to call it when the patience with it is at an
+// end, and the others how long it still holds: a new initiation voids the answer to the last
+// one, so there is one patience for all of them, and it doubles.
+func (t *tracker) claim(p *wg.Peer) (due call, wait time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tr, now := t.trackLocked(p), time.Now()
+	if tr.sent.IsZero() {
+		return callFirst, tr.patience
+	}
+	if left := tr.patience - now.Sub(tr.sent); left > 0 {
+		return callNot, left
+	}
+	tr.sent, tr.patience = now, min(2*tr.patience, rekeyTimeout)
+	return callAnew, tr.patience
 }
 
 // take returns what happened since the last call.

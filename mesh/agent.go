@@ -162,7 +162,7 @@ func (a *Agent) recall() {
 		a.o.Log.Error().Err(err).Msg("the facts kept for a restart cannot be read, waiting for the sources")
 	}
 	for _, u := range updates {
-		a.store.Put(u)
+		a.store.Recall(u)
 		a.kept = true
 	}
 }

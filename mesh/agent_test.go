@@ -174,13 +174,13 @@ func TestNothingIsTouchedBeforeTheSourcesHaveSpoken(t *testing.T) {
 	s := &scene{}
 	play(t, s, func() {
 		u := s.others(2)
-		u.Synced = false
+		u.Down = "connection refused"
 		s.put(u)
 		after(time.Hour)
 		if told := s.take(); len(told) > 0 {
 			t.Errorf("%v", told)
 		}
-		u.Synced = true
+		u.Down, u.Synced = "", false // a part of it cannot be read
 		s.put(u)
 		if diff := cmp.Diff([]string{"device +b", "device +c", "host 6 routes"}, s.take()); diff != "" {
 			t.Error(diff)

@@ -25,7 +25,7 @@ func (a *Agent) chores(ctx context.Context) {
 }
 
 func (a *Agent) saveFacts() {
-	if a.o.Memory == nil || !a.store.Synced() {
+	if a.o.Memory == nil || !a.informed() {
 		return
 	}
 	if err := a.o.Memory.Save(a.store.Dump()); err != nil {

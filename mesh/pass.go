@@ -24,7 +24,7 @@ func retryAfter(n int) time.Duration { return min(time.Second<<min(n, 10), 30*ti
 
 // pass makes the node equal to the plan of this moment.
 func (a *Agent) pass(ctx context.Context) {
-	if a.due(retry); !a.kept && !a.store.Synced() {
+	if a.due(retry); !a.informed() {
 		return // what there is from before is better than nothing
 	}
 	facts, err := a.o.Host.Facts()
@@ -54,6 +54,9 @@ func (a *Agent) pass(ctx context.Context) {
 		a.failures++
 	}
 }
+
+// informed reports whether every source has spoken, or spoke when the agent ran last.
+func (a *Agent) informed() bool { return a.kept || a.store.Heard() >= len(a.o.Sources) }
 
 // settle plans until what the node claims is what the plan says that it should.
 func (a *Agent) settle(s Snapshot, facts HostFacts) (plan Plan, problems []Problem) {

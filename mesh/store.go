@@ -23,6 +23,7 @@ type holdings struct {
 	peers    map[string]Peer
 	settings *Settings
 	problems []Problem
+	heard    bool   // it has said something since the start
 	synced   bool   // its absences have counted
 	down     string // why it cannot be asked
 	withheld int    // removals that wait to be confirmed
@@ -36,17 +37,31 @@ func NewStore() *Store {
 // Changed receives when the facts may have changed since the last receive.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
+// Recall takes in what was kept of a source when the agent ran last. It gives way to what the
+// source says itself.
+func (s *Store) Recall(u Update) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holdings(u.Source).take(Update{Nodes: u.Nodes, Peers: u.Peers, Settings: u.Settings})
+}
+
+func (s *Store) holdings(source string) *holdings {
+	h := s.sources[source]
+	if h == nil {
+		h = &holdings{nodes: make(map[string]Node), peers: make(map[string]Peer)}
+		s.sources[source] = h
+	}
+	return h
+}
+
 // Put takes in what a source knows now.
 func (s *Store) Put(u Update) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.sources[u.Source]
-	if h == nil {
-		h = &holdings{nodes: make(map[string]Node), peers: make(map[string]Peer)}
-		s.sources[u.Source] = h
-	}
+	h := s.holdings(u.Source)
 	h.down = u.Down
 	if u.Down == "" {
+		h.heard = true
 		h.take(u)
 	}
 	select {
@@ -127,6 +142,18 @@ func (h *holdings) ownProblems(name string) (list []Problem) {
 	return list
 }
 
+// Heard returns how many sources have said something since the start.
+func (s *Store) Heard() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.sources {
+		if h.heard {
+			n++
+		}
+	}
+	return n
+}
+
 // Synced reports whether every source that ever put anything has said all it knows.
 func (s *Store) Synced() bool {
 	s.mu.Lock()
@@ -139,8 +166,7 @@ func (s *Store) Synced() bool {
 	return len(s.sources) > 0
 }
 
-// Dump returns what is held of each source, by name, to be kept for a restart and put again.
-// Put so, it is not synced: it gives way to what the source says itself.
+// Dump returns what is held of each source, by name, to be kept for a restart: see Recall.
 func (s *Store) Dump() (list []Update) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

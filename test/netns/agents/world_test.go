@@ -136,7 +136,7 @@ func (w *world) dump() {
 			continue
 		}
 		lines := strings.Split(m.agent.Output(), "\n")
-		w.t.Logf("%s said last:\n%s", m.name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		w.t.Logf("%s said last:\n%s", m.name, strings.Join(lines[max(0, len(lines)-400):], "\n"))
 	}
 }
 

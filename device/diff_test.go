@@ -254,7 +254,7 @@ func TestDiffIsAsSmallAsCanBe(t *testing.T) {
 			want: []PeerConfig{peer(alice, "10.1.0.0/24"), peer(bob, "10.0.0.0/24")},
 			uapi: "public_key=" + bob.Hex() + "\nupdate_only=true\nallowed_ip=10.0.0.0/24\n",
 			changes: []string{
-				"peer " + bob.Short() + ": allowed_ips: 10.0.0.0/24 of peer " + alice.Short() + " -> 10.0.0.0/24 [test]",
+				"peer " + bob.Short() + ": allowed_ips: +10.0.0.0/24 from peer " + alice.Short() + " [test]",
 			},
 		},
 		{
@@ -262,7 +262,7 @@ func TestDiffIsAsSmallAsCanBe(t *testing.T) {
 			have:    []PeerConfig{peer(alice, "10.0.0.0/24", "10.1.0.0/24")},
 			want:    []PeerConfig{peer(alice, "10.1.0.0/24")},
 			uapi:    "public_key=" + alice.Hex() + "\nupdate_only=true\nallowed_ip=-10.0.0.0/24\n",
-			changes: []string{"peer " + alice.Short() + ": allowed_ips: 10.0.0.0/24 -> (none) [test]"},
+			changes: []string{"peer " + alice.Short() + ": allowed_ips: -10.0.0.0/24 [test]"},
 		},
 		{
 			name: "peer replaced by one with the same prefix: made, given the prefix, then the old one removed",
@@ -271,7 +271,7 @@ func TestDiffIsAsSmallAsCanBe(t *testing.T) {
 			uapi: "public_key=" + bob.Hex() + "\nallowed_ip=10.0.0.0/24\npublic_key=" + alice.Hex() + "\nupdate_only=true\nremove=true\n",
 			changes: []string{
 				"peer " + bob.Short() + ": peer: (none) -> endpoint=(none) allowed_ips: [test]",
-				"peer " + bob.Short() + ": allowed_ips: 10.0.0.0/24 of peer " + alice.Short() + " -> 10.0.0.0/24 [test]",
+				"peer " + bob.Short() + ": allowed_ips: +10.0.0.0/24 from peer " + alice.Short() + " [test]",
 				"peer " + alice.Short() + ": peer: endpoint=(none) allowed_ips: 10.0.0.0/24 -> (none)",
 			},
 		},
@@ -281,9 +281,9 @@ func TestDiffIsAsSmallAsCanBe(t *testing.T) {
 			want: []PeerConfig{peer(alice, "10.0.0.0/25", "10.0.0.128/25")},
 			uapi: "public_key=" + alice.Hex() + "\nupdate_only=true\nallowed_ip=10.0.0.0/25\nallowed_ip=10.0.0.128/25\nallowed_ip=-10.0.0.0/24\n",
 			changes: []string{
-				"peer " + alice.Short() + ": allowed_ips: (none) -> 10.0.0.0/25 [test]",
-				"peer " + alice.Short() + ": allowed_ips: (none) -> 10.0.0.128/25 [test]",
-				"peer " + alice.Short() + ": allowed_ips: 10.0.0.0/24 -> (none) [test]",
+				"peer " + alice.Short() + ": allowed_ips: +10.0.0.0/25 [test]",
+				"peer " + alice.Short() + ": allowed_ips: +10.0.0.128/25 [test]",
+				"peer " + alice.Short() + ": allowed_ips: -10.0.0.0/24 [test]",
 			},
 		},
 	} {

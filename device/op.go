@@ -73,12 +73,28 @@ func (c Change) String() string {
 			fmt.Fprintf(&b, " (%s)", c.Name)
 		}
 	}
-	fmt.Fprintf(&b, ": %s: %s -> %s", c.Field, orNone(c.Old), orNone(c.New))
+	fmt.Fprintf(&b, ": %s: %s", c.Field, c.Difference())
 	if c.Cause != "" {
 		fmt.Fprintf(&b, " [%s]", c.Cause)
 	}
 	return b.String()
 }
+
+// Difference is what String says of Old and New: "off -> 25s". A change of allowed IPs is of
+// one among them: "+10.1.0.0/16", "-10.1.0.0/16", or "+10.1.0.0/16 from peer xTIBA5rb…".
+func (c Change) Difference() string {
+	switch {
+	case c.Field != fieldAllowedIPs:
+		return orNone(c.Old) + " -> " + orNone(c.New)
+	case c.New == "":
+		return "-" + c.Old
+	case c.Old == "":
+		return "+" + c.New
+	}
+	return "+" + c.New + " from " + strings.TrimPrefix(c.Old, c.New+" of ")
+}
+
+const fieldAllowedIPs = "allowed_ips"
 
 // Changes explains operations. The prefixes of a new peer are told with the peer.
 func Changes(ops []Op) []Change {
@@ -115,9 +131,9 @@ func (op Op) change() Change {
 	case OpSetKeepalive:
 		c.Field, c.New = "keepalive", keepaliveText(op.Keepalive)
 	case OpAddAllowedIP:
-		c.Field, c.New = "allowed_ips", op.Prefix.String()
+		c.Field, c.New = fieldAllowedIPs, op.Prefix.String()
 	case OpRemoveAllowedIP:
-		c.Field, c.Old = "allowed_ips", op.Prefix.String()
+		c.Field, c.Old = fieldAllowedIPs, op.Prefix.String()
 	case OpRemovePeer:
 		c.Field = "peer"
 	}

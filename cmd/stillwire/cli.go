@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -77,6 +78,7 @@ func (p *program) parser() (*kong.Kong, error) {
 		kong.NoDefaultHelp(),
 		kong.Writers(p.stdout, p.stderr),
 		kong.PostBuild(twins),
+		kong.Resolvers(kong.ResolverFunc(listTwin)),
 		kong.Bind(p),
 	)
 }
@@ -90,6 +92,23 @@ func twins(k *kong.Kong) error {
 		}
 		return next(nil)
 	})
+}
+
+// listTwin reads the variable of a flag that may be repeated: there, commas separate values,
+// which a flag may hold, for it is repeated instead. A comma after a backslash is a comma.
+func listTwin(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if !flag.IsSlice() || len(flag.Envs) == 0 {
+		return nil, nil
+	}
+	text, ok := os.LookupEnv(flag.Envs[0])
+	if !ok {
+		return nil, nil
+	}
+	var values []any
+	for _, value := range kong.SplitEscaped(text, ',') {
+		values = append(values, value)
+	}
+	return values, nil
 }
 
 // twin is the environment variable that stands for a flag.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,10 +22,10 @@ import (
 type sourceFlags struct {
 	Files    []string       `arg:"" optional:"" name:"file" help:"wg-quick or wireproxy files, each one a tunnel."`
 	Config   string         `placeholder:"FILE" help:"YAML file with tunnels, services and settings."`
-	SOCKS5   []string       `name:"socks5" placeholder:"LISTEN" help:"SOCKS5 proxy into the tunnel, such as 127.0.0.1:1080 or user:passfile@0.0.0.0:1080."`
-	HTTP     []string       `name:"http" placeholder:"LISTEN" help:"HTTP proxy into the tunnel, such as 127.0.0.1:8080."`
-	Forward  []string       `placeholder:"NET/LISTEN=TARGET" help:"Port here to a target behind the tunnel, such as tcp/127.0.0.1:5432=10.0.0.5:5432."`
-	Publish  []string       `placeholder:"NET/PORT=TARGET" help:"Port inside the tunnel to a target here, such as tcp/8080=127.0.0.1:80."`
+	SOCKS5   []string       `name:"socks5" sep:"none" placeholder:"LISTEN" help:"SOCKS5 proxy into the tunnel, such as 127.0.0.1:1080 or user:passfile@0.0.0.0:1080."`
+	HTTP     []string       `name:"http" sep:"none" placeholder:"LISTEN" help:"HTTP proxy into the tunnel, such as 127.0.0.1:8080."`
+	Forward  []string       `sep:"none" placeholder:"NET/LISTEN=TARGET" help:"Port here to a target behind the tunnel, such as tcp/127.0.0.1:5432=10.0.0.5:5432."`
+	Publish  []string       `sep:"none" placeholder:"NET/PORT=TARGET" help:"Port inside the tunnel to a target here, such as tcp/8080=127.0.0.1:80."`
 	Open     bool           `help:"Allow listeners that other machines can reach without a credential."`
 	Admin    string         `placeholder:"LISTEN" help:"Serve /livez, /readyz, /status and /plan, such as unix:/run/stillwire.sock."`
 	Drain    *time.Duration `placeholder:"TIME" help:"Time that open flows are given when the gateway stops (20s)."`
@@ -121,7 +122,8 @@ func steer(g steered, signals chan os.Signal, log zerolog.Logger) error {
 }
 
 // wrongInput tells what the operator must correct from what may go well the next time: a
-// fault in a file or flag ends with code 2, a refusal of the system with code 1.
+// fault in a file or flag, or a path where there is no such thing, ends with code 2, another
+// refusal of the system with code 1.
 func wrongInput(err error) error {
 	var (
 		refused *gateway.Error
@@ -130,11 +132,13 @@ func wrongInput(err error) error {
 		system  syscall.Errno
 	)
 	input := errors.As(err, &refused) || errors.As(err, &parse) || errors.As(err, &config)
-	if input && !errors.As(err, &system) {
+	if input && (!errors.As(err, &system) || slices.Contains(noSuchPath, system)) {
 		return &wrong{err}
 	}
 	return err
 }
+
+var noSuchPath = []syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.EISDIR, syscall.ENAMETOOLONG}
 
 type checkCommand struct {
 	sourceFlags

@@ -30,11 +30,16 @@ func (c Change) String() string {
 	if c.Field != "" {
 		b.WriteString(c.Field + ": ")
 	}
-	b.WriteString(cmp.Or(c.Old, "(none)") + " -> " + cmp.Or(c.New, "(none)"))
+	b.WriteString(c.difference())
 	if c.Cause != "" {
 		b.WriteString(" [" + c.Cause + "]")
 	}
 	return b.String()
+}
+
+// difference is old and new in the words of a device.
+func (c Change) difference() string {
+	return device.Change{Field: c.Field, Old: c.Old, New: c.New}.Difference()
 }
 
 // Diff returns what differs between two Specs, tunnels first: all but what is inside the

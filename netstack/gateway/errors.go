@@ -15,8 +15,8 @@ type Error struct {
 	cause  error  // what the system said, for programs
 }
 
-// Unwrap returns what the system said, when the fault is the system's, such as
-// syscall.EADDRINUSE.
+// Unwrap returns what the system said, if it was asked and refused, such as
+// syscall.EADDRINUSE, and nil when what was written is wrong by itself.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Error returns one line: where, field, value, what is wrong and what to do.
@@ -41,6 +41,11 @@ type origin struct {
 
 func (o origin) refuse(value, reason string) error {
 	return &Error{Source: o.source, Field: o.field, Value: value, Reason: reason}
+}
+
+// refuseFor is refuse for what the system has refused.
+func (o origin) refuseFor(value, reason string, cause error) error {
+	return &Error{Source: o.source, Field: o.field, Value: value, Reason: reason, cause: cause}
 }
 
 // String names the origin as the cause of a change.

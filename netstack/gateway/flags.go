@@ -148,7 +148,7 @@ func (l *loader) password(at origin, service *Service, user, path string) {
 		if strings.ContainsRune(path, '/') {
 			shown = path
 		}
-		l.fail(at.refuse(shown, "cannot be read as the password file of "+user+": "+reasonOf(err)+": write the path of a file that holds the password"))
+		l.fail(at.refuseFor(shown, "cannot be read as the password file of "+user+": "+reasonOf(err)+": write the path of a file that holds the password", err))
 		return
 	}
 	pass := strings.TrimRight(string(b), "\r\n")

@@ -52,13 +52,21 @@ func (l Listen) clashes(other Listen) bool {
 		return false
 	}
 	if l.Network == "unix" {
-		return l.Path == other.Path
+		return absolute(l.Path) == absolute(other.Path)
 	}
 	if l.Addr.Port() != other.Addr.Port() || l.Addr.Port() == 0 {
 		return false
 	}
 	a, b := l.Addr.Addr().Unmap(), other.Addr.Addr().Unmap()
 	return a == b || covers(a, b) || covers(b, a)
+}
+
+// absolute is a path as this process would find it.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path // there is no working folder
 }
 
 // covers reports whether listening on all is listening on one too. A [::] socket of Linux

@@ -94,7 +94,7 @@ func clearStale(ctx context.Context, path string) error {
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err == nil {
 		conn.Close()
-		return errors.New("is the socket of a program that runs: stop it or choose another path")
+		return &saidError{"is the socket of a program that runs: stop it or choose another path", syscall.EADDRINUSE}
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("is a socket that cannot be tried: %w", err)
@@ -117,17 +117,17 @@ func whyNotOpen(err error) error {
 		{syscall.EAFNOSUPPORT, "is of an address family that this machine does not have: choose the other"},
 	} {
 		if errors.Is(err, known.is) {
-			return &openError{known.say, err}
+			return &saidError{known.say, err}
 		}
 	}
 	return fmt.Errorf("cannot be opened: %w", err)
 }
 
-// openError is for people and keeps the cause for programs.
-type openError struct {
+// saidError is for people and keeps the cause for programs.
+type saidError struct {
 	say   string
 	cause error
 }
 
-func (e *openError) Error() string { return e.say }
-func (e *openError) Unwrap() error { return e.cause }
+func (e *saidError) Error() string { return e.say }
+func (e *saidError) Unwrap() error { return e.cause }

@@ -123,7 +123,7 @@ func (l *loader) tunnelFile(t Tunnel, path string) {
 func (l *loader) parse(path string) (*device.File, error) {
 	f, err := l.reads.Open(path)
 	if err != nil {
-		return nil, &Error{Source: path, Reason: "cannot be read: " + reasonOf(err)}
+		return nil, &Error{Source: path, Reason: "cannot be read: " + reasonOf(err), cause: err}
 	}
 	defer f.Close()
 	return device.Parse(path, f, device.ParseOptions{Open: l.reads.Open, LookupEnv: l.LookupEnv})

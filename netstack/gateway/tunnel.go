@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -172,9 +173,16 @@ func (t *tunnel) status(now time.Time) TunnelStatus {
 	return s
 }
 
-// logChanges logs a line for each.
+// logChanges logs a line for each. The old and the new value say it all but where there are
+// many values, of which one has changed.
 func logChanges(log zerolog.Logger, changes []Change) {
 	for _, c := range changes {
-		log.Info().Str("what", c.What).Str("field", c.Field).Str("old", c.Old).Str("new", c.New).Str("cause", c.Cause).Msg("changed")
+		e := log.Info().Str("what", c.What).Str("field", c.Field)
+		if one := c.difference(); strings.Contains(one, " -> ") {
+			e.Str("old", c.Old).Str("new", c.New)
+		} else {
+			e.Str("change", one)
+		}
+		e.Str("cause", c.Cause).Msg("changed")
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -187,16 +188,32 @@ func (l *loader) checkClashes() {
 		name, source string
 	}
 	var all []taken
-	if a := l.spec.Admin; !a.Listen.IsZero() {
-		all = append(all, taken{place{listen: a.Listen}, "admin " + a.Listen.String(), a.Source})
-	}
-	for i, p := range l.spec.places() {
-		s := l.spec.Services[i]
+	take := func(s *Service, p place) {
 		for _, other := range all {
 			if other.tunnel == p.tunnel && other.listen.clashes(p.listen) {
-				l.refuse(&s, fmt.Sprintf("has the place of %s (%s): give one of them another port", other.name, other.source))
+				l.refuse(s, fmt.Sprintf("has the place of %s (%s): give one of them another %s", other.name, other.source, p.listen.kind()))
 			}
 		}
 		all = append(all, taken{p, s.String(), s.Source})
 	}
+	if l.spec.UAPIDir != "" {
+		for _, t := range l.spec.Tunnels {
+			at := Listen{Network: "unix", Path: filepath.Join(l.spec.UAPIDir, t.Name+".sock")}
+			all = append(all, taken{place{listen: at}, "the socket of tunnel " + t.Name + " for wg", "--uapi or uapiDir"})
+		}
+	}
+	if a := l.spec.Admin; !a.Listen.IsZero() {
+		take(&Service{Kind: "admin", Listen: a.Listen, Source: a.Source}, place{listen: a.Listen})
+	}
+	for i, p := range l.spec.places() {
+		take(&l.spec.Services[i], p)
+	}
+}
+
+// kind is what must be another where two want one place.
+func (l Listen) kind() string {
+	if l.Network == "unix" {
+		return "path"
+	}
+	return "port"
 }

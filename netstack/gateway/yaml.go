@@ -46,7 +46,7 @@ func (l *loader) yaml(path string) {
 func (l *loader) yamlRoot(path string) (*yaml.Node, error) {
 	b, err := l.reads.ReadFile(path)
 	if err != nil {
-		return nil, &Error{Source: path, Reason: "cannot be read: " + reasonOf(err)}
+		return nil, &Error{Source: path, Reason: "cannot be read: " + reasonOf(err), cause: err}
 	}
 	if len(b) > maxYAML {
 		return nil, &Error{Source: path, Reason: fmt.Sprintf("is larger than %d KiB: this is no gateway configuration", maxYAML>>10)}
@@ -212,7 +212,7 @@ func (y *yamlFile) idle(to *time.Duration) field {
 func (l *loader) users(s *Service, path string) error {
 	b, err := l.reads.ReadFile(path)
 	if err != nil {
-		return errors.New("cannot be read as a file of users: " + reasonOf(err))
+		return &saidError{"cannot be read as a file of users: " + reasonOf(err), err}
 	}
 	users, err := proxy.ParseUsers(path, bytes.NewReader(b))
 	if err != nil {

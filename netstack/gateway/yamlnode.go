@@ -95,7 +95,7 @@ func (y *yamlFile) text(name string, set func(string) error) field {
 			return
 		}
 		if err := set(n.Value); err != nil {
-			y.refuse(n, name, err.Error())
+			y.fail(y.at(n, name).refuseFor(n.Value, err.Error(), err))
 		}
 	}}
 }

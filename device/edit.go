@@ -10,7 +10,8 @@ import (
 
 // editConfig returns c as a UAPI "set" request would have it. Words such as replace_peers
 // describe the wanted end here: what is done to get there is Diff's affair. As in wg(8), a
-// prefix given to one peer is taken from another. Errors hold no value, which may be a key.
+// prefix given to one peer is taken from another. Errors tell neither values nor unknown
+// words, which may be secrets.
 //
 // A port of zero asks for one that the system chooses, and stays zero. Not so beside a private
 // key: wg setconf and wg syncconf say zero where a file says nothing, and there as in Config
@@ -22,7 +23,11 @@ func editConfig(c Config, lines []string) (Config, error) {
 		if !ok {
 			return Config{}, fmt.Errorf("UAPI set, line %d: no key=value", i+1)
 		}
-		if err := e.line(key, value); err != nil {
+		switch err := e.line(key, value); err {
+		case nil:
+		case errUnknown: // and what is unknown may be a secret
+			return Config{}, fmt.Errorf("UAPI set, line %d: %w", i+1, err)
+		default:
 			return Config{}, fmt.Errorf("UAPI set, line %d, %s: %w", i+1, key, err)
 		}
 	}

@@ -158,6 +158,26 @@ func TestUAPIRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
+// A key in the wrong place is still a secret.
+func TestUAPIRefusalTellsNoKey(t *testing.T) {
+	a, b, path := socketNodes(t, "wg0")
+	const key = "504c2b6f0a77d5a4c3e1f2908b7a6c5d4e3f2a1b0c9d8e7f6a5b4c3d2e1f0a9b"
+	for _, request := range []string{
+		key + "=x\n", "x=" + key + "\n", key + "\n", "private_key=" + key + "0\n", "listen_port=" + key + "\n",
+		"public_key=" + b.key.Public().Hex() + "\n" + key + "=x\n",
+		"public_key=" + b.key.Public().Hex() + "\npreshared_key=x" + key + "\n",
+		"public_key=" + b.key.Public().Hex() + "\nendpoint=" + key + "\n",
+	} {
+		if got := ask(t, path, "set=1\n"+request+"\n"); got != "errno=-22\n\n" {
+			t.Errorf("answer to %q is %q", request, got)
+		}
+	}
+	ask(t, path, key+"=1\n\n")
+	if a.log.count("UAPI request refused") != 9 || a.log.count(key[:8]) > 0 {
+		t.Errorf("log:\n%s", a.log.b.String())
+	}
+}
+
 func TestUAPISocketIsPrivateAndSingle(t *testing.T) {
 	a, _, path := socketNodes(t, "wg0")
 	info, err := os.Stat(path)

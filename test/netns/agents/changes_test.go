@@ -33,8 +33,7 @@ func TestPairsThatAChangeIsNotAboutLoseNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	control := netns.StartFlow(t, netns.FlowOptions{From: ada.Namespace, To: ben.Namespace, Src: port(ada.addr), Dst: port(ben.addr), Rate: 200})
-	flows := []*netns.Flow{control, w.flow(ada, ben, 4), w.flow(ben, ada, 4), w.flow(ada, ben, 6), w.flow(ben, ada, 6)}
+	flows := []*netns.Flow{w.control(ada, ben), w.flow(ada, ben, 4), w.flow(ben, ada, 4), w.flow(ada, ben, 6), w.flow(ben, ada, 6)}
 
 	cleo.start(ranges...)
 	talks := func(what string) {
@@ -104,8 +103,8 @@ func (m *machine) renumber() {
 	b := old.As4()
 	b[3] += 5
 	m.addr = addr4(b[0], b[1], b[2], b[3])
-	m.AddAddrs("router", m.addr.String()+"/28")
 	m.IP("addr del " + old.String() + "/28 dev router")
+	m.AddAddrs("router", m.addr.String()+"/28")
 	m.IP(fmt.Sprintf("route replace default via 203.0.113.%d", (b[3]-5)&^15+1))
 }
 
@@ -117,6 +116,10 @@ func TestWhatASourceLosesAtOnceIsNotTakenAway(t *testing.T) {
 	}
 	w.startAll(ranges...)
 	w.connected(4)
+	w.await("ben keeps what it knows", 20*time.Second, func() bool {
+		_, err := os.Stat(filepath.Join(ben.state, "facts"))
+		return err == nil
+	})
 	flow := w.flow(ada, ben, 4)
 	hidden := w.dir + ".hidden"
 	if err := os.Rename(w.dir, hidden); err != nil {

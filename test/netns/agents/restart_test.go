@@ -12,8 +12,6 @@ import (
 	"github.com/stillwire/stillwire/test/netns"
 )
 
-func port(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, 0) }
-
 func addr4(a, b, c, d byte) netip.Addr { return netip.AddrFrom4([4]byte{a, b, c, d}) }
 
 // An agent that is killed and started anew keeps its key and its address; one-way traffic in

@@ -51,6 +51,7 @@ type world struct {
 	dir      string // of the manifests
 	lans     map[string]*lan
 	machines []*machine
+	flows    int
 }
 
 type lan struct {
@@ -136,7 +137,7 @@ func (w *world) dump() {
 			continue
 		}
 		lines := strings.Split(m.agent.Output(), "\n")
-		w.t.Logf("%s said last:\n%s", m.name, strings.Join(lines[max(0, len(lines)-400):], "\n"))
+		w.t.Logf("%s said last:\n%s", m.name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
 	}
 }
 
@@ -294,9 +295,19 @@ func (m *machine) podAddr(family int) netip.Addr {
 // flow starts a flow between two pods, 200 packets a second.
 func (w *world) flow(from, to *machine, family int) *netns.Flow {
 	w.t.Helper()
+	return w.flowBetween(from.pod, to.pod, from.podAddr(family), to.podAddr(family))
+}
+
+// control starts a flow between two machines that has no tunnel to pass.
+func (w *world) control(from, to *machine) *netns.Flow {
+	w.t.Helper()
+	return w.flowBetween(from.Namespace, to.Namespace, from.addr, to.addr)
+}
+
+func (w *world) flowBetween(from, to *netns.Namespace, src, dst netip.Addr) *netns.Flow {
+	w.flows++
 	return netns.StartFlow(w.t, netns.FlowOptions{
-		From: from.pod, To: to.pod,
-		Src: netip.AddrPortFrom(from.podAddr(family), 0), Dst: netip.AddrPortFrom(to.podAddr(family), 0),
-		Rate: 200,
+		From: from, To: to,
+		Src: netip.AddrPortFrom(src, 0), Dst: netip.AddrPortFrom(dst, uint16(4000+w.flows)), Rate: 200,
 	})
 }

@@ -236,8 +236,8 @@ func (s *surroundings) gatewayLink(gateway netip.Addr) (link string, onLink, fou
 // isPrivate reports whether an address means something else elsewhere: RFC 1918, RFC 6598 of
 // carriers, RFC 2544 of benchmarks, RFC 4193.
 func isPrivate(a netip.Addr) bool {
-	return a.IsPrivate() || a.Is4() && (carrier().Contains(a) || benchmark().Contains(a))
+	return a.IsPrivate() || a.Is4() && (carrierNAT().Contains(a) || benchmark().Contains(a))
 }
 
-func carrier() netip.Prefix   { return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64}), 10) }
-func benchmark() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18}), 15) }
+func carrierNAT() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64}), 10) }
+func benchmark() netip.Prefix  { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18}), 15) }

@@ -83,9 +83,21 @@ func (o Options) chains() []chain {
 // path filters the mark has their way back looked up as ours is; see src_valid_mark.
 func (o Options) prerouting() []filter {
 	return []filter{
+		{"what is encapsulated comes from neighbours, IPv4", o.strangersEncap(v4)},
+		{"what is encapsulated comes from neighbours, IPv6", o.strangersEncap(v6)},
 		{"outer packets are marked", join(isLocal(), udp(), port(dstPort), isIn("port"), setMark(o.FwMark))},
 		{"outer packets are not tracked", join(isLocal(), udp(), port(dstPort), isIn("untracked"), notrack())},
 	}
+}
+
+// strangersEncap keeps others than neighbours from putting packets into the location.
+func (o Options) strangersEncap(v version) []expr.Any {
+	c := o.carrier()
+	at := join(isLocal(), protocol(c.protocol))
+	if c.port != 0 {
+		at = join(at, port(dstPort), isIn("encapsulated"))
+	}
+	return join(at, v.is(), v.src(), notIn("neighbours"+v.suffix), drop())
 }
 
 func (o Options) sent() []filter {
@@ -98,6 +110,8 @@ func (o Options) incoming(v version) []filter {
 		{v.name("unknown source out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.src(), notIn("tunnelled"+v.suffix), drop())},
 		{v.name("local source out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.src(), isIn("local"+v.suffix), drop())},
 		{v.name("loopback out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.loopback(), drop())},
+		{v.name("unknown source out of the encapsulation"), join(iif(o.encapLink(), expr.CmpOpEq), v.is(), v.src(), notIn("native"+v.suffix), drop())},
+		{v.name("loopback out of the encapsulation"), join(iif(o.encapLink(), expr.CmpOpEq), v.is(), v.loopback(), drop())},
 		{v.name("neighbours to the mesh address"), join(outside, v.src(), isIn("neighbours"+v.suffix), accept())},
 		{v.name("own pods to the mesh address"), join(outside, v.src(), isIn("local"+v.suffix), wayBack(), accept())},
 		{v.name("the location to the mesh address"), join(outside, v.src(), isIn("native"+v.suffix), wayBack(), accept())},

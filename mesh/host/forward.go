@@ -208,7 +208,11 @@ func (k *kernel) openForeign(o Options, f foreign) error {
 	}
 	table := &nftables.Table{Name: f.table, Family: f.family}
 	chain := &nftables.Chain{Name: f.chain, Table: table}
-	for _, which := range [][]expr.Any{o.from(expr.CmpOpEq), o.to(expr.CmpOpEq)} {
+	begin := &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(o.Interface)} // and its neighbour's
+	for _, which := range [][]expr.Any{
+		{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, begin},
+		{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, begin},
+	} {
 		k.nft.InsertRule(&nftables.Rule{
 			Table: table, Chain: chain, Exprs: join(which, []expr.Any{&expr.Counter{}}, accept()),
 			UserData: userdata.AppendString(nil, userdata.TypeComment, o.forwardTag()),

@@ -42,9 +42,10 @@ func New(o Options) (*Host, error) {
 type step struct {
 	changes []mesh.HostChange
 	do      func(*kernel) error
-	// tightens says that without this step what relies on it would leak.
-	tightens, relies bool
-	field            string // of the problem, when it cannot be done
+	field   string // of the problem, when it cannot be done
+	// What provides a thing, when it fails, takes the steps along that need it: without the
+	// firewall there are no new routes into the tunnel.
+	provides, needs string
 }
 
 // Apply makes the machine equal to the plan. Steps that lack a right or a feature of the kernel
@@ -72,12 +73,12 @@ func (h *Host) Apply(ctx context.Context, want mesh.HostPlan) ([]mesh.HostChange
 
 // do goes through the steps, on after those that fail.
 func (h *Host) do(ctx context.Context, k *kernel, steps []step) (done []mesh.HostChange, problems []mesh.Problem, err error) {
-	open := false // a step that tightens has failed
+	missing := make(map[string]bool)
 	for _, s := range steps {
 		if ctx.Err() != nil {
 			return done, problems, errors.Join(err, ctx.Err())
 		}
-		if s.relies && open {
+		if missing[s.needs] {
 			continue
 		}
 		failure := s.do(k)
@@ -85,7 +86,9 @@ func (h *Host) do(ctx context.Context, k *kernel, steps []step) (done []mesh.Hos
 			done = append(done, s.changes...)
 			continue
 		}
-		open = open || s.tightens
+		if s.provides != "" {
+			missing[s.provides] = true
+		}
 		if p, ok := h.opt.problem(s.field, failure); ok {
 			problems = append(problems, p)
 			continue
@@ -122,14 +125,16 @@ func (h *Host) steps(k *kernel, plan mesh.HostPlan) (want wanted, steps []step, 
 	}
 	want, problems = h.opt.want(plan, around)
 	steps = append(steps, h.linkSteps(have.link, want.link)...)
+	addEncap, removeEncap := h.opt.encapSteps(have.encap, want.encap)
+	steps = append(steps, addEncap...)
 	steps = append(steps, h.opt.settingSteps(want.settings)...)
 	add, remove := addressSteps(h.opt.Interface, have.addresses, want.addresses)
 	steps = append(steps, add...)
-	firewall, afterwards, named := h.filterSteps(k, plan, &want)
-	steps, problems = append(steps, firewall...), append(problems, named...)
+	filters, afterwards, named := h.filterSteps(k, plan, &want)
+	steps, problems = append(steps, filters...), append(problems, named...)
 	addRoutes, removeRoutes := routeSteps(h.opt, have.routes, want.routes)
 	addRules, removeRules := ruleSteps(h.opt, have.rules, want.rules)
-	return want, slices.Concat(steps, addRoutes, addRules, removeRules, removeRoutes, remove, afterwards), problems, nil
+	return want, slices.Concat(steps, addRoutes, addRules, removeRules, removeRoutes, remove, removeEncap, afterwards), problems, nil
 }
 
 // filterSteps are those of packet filters: ours, those of others that stand in the way, and the
@@ -137,17 +142,17 @@ func (h *Host) steps(k *kernel, plan mesh.HostPlan) (want wanted, steps []step, 
 func (h *Host) filterSteps(k *kernel, plan mesh.HostPlan, want *wanted) (steps, afterwards []step, problems []mesh.Problem) {
 	chains, err := k.readForeign(h.opt)
 	if err != nil {
-		return []step{failing("firewall", err)}, nil, nil
+		return []step{failing(firewall, err)}, nil, nil
 	}
 	if tracks(chains) {
 		want.firewall.trackPort()
 	}
 	have, err := k.readTable()
 	if err != nil {
-		return []step{failing("firewall", fmt.Errorf("read nftables: %w", err))}, nil, nil
+		return []step{failing(firewall, fmt.Errorf("read nftables: %w", err))}, nil, nil
 	}
 	if steps, err = firewallSteps(have, want.firewall); err != nil {
-		return []step{failing("firewall", err)}, nil, nil
+		return []step{failing(firewall, err)}, nil, nil
 	}
 	forward, problems := h.opt.forwardSteps(chains, plan)
 	return append(steps, forward...), h.opt.conntrackSteps(have, want.firewall), problems
@@ -155,7 +160,7 @@ func (h *Host) filterSteps(k *kernel, plan mesh.HostPlan, want *wanted) (steps, 
 
 // failing is a step that could not even be prepared.
 func failing(field string, err error) step {
-	return step{field: field, tightens: true, do: func(*kernel) error { return err }}
+	return step{field: field, provides: field, do: func(*kernel) error { return err }}
 }
 
 // problem makes an error one that lasts as long as its cause: a right or a feature that is

@@ -17,11 +17,10 @@ import (
 
 // kernel is the sockets of one call.
 type kernel struct {
-	route  *netlink.Handle
-	strict *netlink.Handle // has the kernel filter dumps of routes, but knows no rules
-	nft    *nftables.Conn  // writes, and reads most
-	dump   *nfnetlink.Conn // reads rules of the firewall; nil: not yet
-	index  map[string]int  // of links that routes were set on
+	route *netlink.Handle
+	nft   *nftables.Conn  // writes, and reads most
+	dump  *nfnetlink.Conn // reads rules of the firewall; nil: not yet
+	index map[string]int  // of links that routes were set on
 }
 
 // transactionBuffer holds the largest transaction: 10,000 prefixes take 2 MB.
@@ -33,12 +32,6 @@ func openKernel() (*kernel, error) {
 		return nil, fmt.Errorf("open route netlink: %w", err)
 	}
 	k := &kernel{route: route, index: make(map[string]int)}
-	if k.strict, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-		k.close()
-		return nil, fmt.Errorf("open route netlink: %w", err)
-	}
-	// Before 4.20 there are no strict checks, and what comes is filtered again.
-	k.strict.SetStrictCheck(true)
 	k.nft, err = nftables.New(nftables.WithSockOptions(func(c *nfnetlink.Conn) error {
 		return c.SetWriteBuffer(transactionBuffer)
 	}))
@@ -51,9 +44,6 @@ func openKernel() (*kernel, error) {
 
 func (k *kernel) close() {
 	k.route.Close()
-	if k.strict != nil {
-		k.strict.Close()
-	}
 	if k.dump != nil {
 		k.dump.Close()
 	}
@@ -75,6 +65,7 @@ func (k *kernel) indexOf(name string) (int, error) {
 // machine is what is ours on the machine, but for the firewall.
 type machine struct {
 	link      linkState
+	encap     linkState
 	addresses []netip.Prefix
 	routes    []route
 	rules     []rule
@@ -84,12 +75,15 @@ func (k *kernel) observe(o Options, names map[int]string) (m machine, err error)
 	if m.link, err = k.readLink(o.Interface); err != nil {
 		return m, err
 	}
+	if m.encap, err = k.readLink(o.encapLink()); err != nil {
+		return m, err
+	}
 	if m.addresses, err = k.readAddresses(m.link); err != nil {
 		return m, err
 	}
 	// The names may be of a time before the TUN was made.
 	names = maps.Clone(names)
-	names[m.link.index] = o.Interface
+	names[m.link.index], names[m.encap.index] = o.Interface, o.encapLink()
 	if m.routes, err = k.readRoutes(o, names); err != nil {
 		return m, err
 	}
@@ -99,6 +93,9 @@ func (k *kernel) observe(o Options, names map[int]string) (m machine, err error)
 
 // dumps is how often a dump is begun anew that changes interrupted.
 const dumps = 5
+
+// errInterrupted is what a dump is that changes came in between.
+var errInterrupted = netlink.ErrDumpInterrupted
 
 // dumped reads again when the kernel says that the answer is of two minds. After some tries it
 // takes what came: on a machine that changes all the time a later look puts it right.

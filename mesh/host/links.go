@@ -48,15 +48,20 @@ func (h *Host) linkSteps(have, want linkState) (steps []step) {
 	if have.index != 0 && have.kind != kindTUN {
 		return []step{failing("interface", h.opt.notTUN(have.kind))}
 	}
+	if have.index == 0 {
+		steps = append(steps, step{changes: []mesh.HostChange{{What: "link", Name: name, New: "tun"}}, field: "interface", do: func(*kernel) error { return h.makeTUN() }})
+	}
+	return append(steps, adjust(name, have, want)...)
+}
+
+// adjust sets what of a link may differ. It works on one that is yet to be made.
+func adjust(name string, have, want linkState) (steps []step) {
 	change := func(old, new string) []mesh.HostChange {
 		return []mesh.HostChange{{What: "link", Name: name, Old: old, New: new}}
 	}
-	if have.index == 0 {
-		steps = append(steps, step{changes: change("", "tun"), field: "interface", do: func(*kernel) error { return h.makeTUN() }})
-	}
 	if have.mtu != want.mtu {
 		steps = append(steps, step{
-			changes: change(mtuText(have.mtu), mtuText(want.mtu)), field: "mtu",
+			changes: change(mtuText(have.mtu), mtuText(want.mtu)), field: "mtu", needs: neededBy(want),
 			do: func(k *kernel) error {
 				return k.changeLink(name, func(l netlink.Link) error { return k.route.LinkSetMTU(l, want.mtu) })
 			},
@@ -64,11 +69,19 @@ func (h *Host) linkSteps(have, want linkState) (steps []step) {
 	}
 	if !have.up {
 		steps = append(steps, step{
-			changes: change("down", "up"), field: "interface",
+			changes: change("down", "up"), field: "interface", needs: neededBy(want),
 			do: func(k *kernel) error { return k.changeLink(name, k.route.LinkSetUp) },
 		})
 	}
 	return steps
+}
+
+// neededBy is what must not have failed for a link to be there.
+func neededBy(l linkState) string {
+	if isCarrier(l.kind) {
+		return encapsulation
+	}
+	return ""
 }
 
 func mtuText(mtu int) string {

@@ -87,7 +87,7 @@ func (h *Host) sortRoute(b []byte) (ours, around bool) {
 			mine := h.isOurLink(m)
 			ours, around = ours || mine, around || !mine && m[atAddrScope] < unix.RT_SCOPE_LINK
 		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-			mine := m[atFamily] == unix.AF_UNSPEC && h.nameOf(m) == h.opt.Interface
+			mine := m[atFamily] == unix.AF_UNSPEC && h.opt.owns(nameOf(m))
 			ours, around = ours || mine, around || !mine && m[atFamily] == unix.AF_UNSPEC
 		}
 	})
@@ -110,7 +110,7 @@ func (h *Host) isOurConf(m []byte) (ours bool) {
 }
 
 // nameOf is the name in a message about a link.
-func (h *Host) nameOf(m []byte) (name string) {
+func nameOf(m []byte) (name string) {
 	attributes(m, unix.NLMSG_HDRLEN+unix.SizeofIfInfomsg, func(kind uint16, value []byte) {
 		if kind == unix.IFLA_IFNAME {
 			name = string(bytes.TrimRight(value, "\x00"))

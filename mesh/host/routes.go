@@ -23,6 +23,7 @@ type route struct {
 	Throw       bool // to the next table; all below is then of no meaning
 	Dev         string
 	Gateway     netip.Addr
+	Outer       netip.Addr // of what is encapsulated: the outer destination
 	OnLink      bool
 	Src         netip.Addr
 	MTU         int
@@ -60,6 +61,9 @@ func (r route) String() string {
 	if r.Gateway.IsValid() {
 		text = "via " + r.Gateway.String() + " "
 	}
+	if r.Outer.IsValid() {
+		text += "encap dst " + r.Outer.String() + " "
+	}
 	text += "dev " + r.Dev
 	if r.OnLink {
 		text += " onlink"
@@ -76,8 +80,8 @@ func (r route) String() string {
 // wantedRoute is a route and why it is there.
 type wantedRoute struct {
 	route
-	cause  string
-	tunnel bool
+	cause string
+	needs string // as in step
 }
 
 // diffRoutes returns what to set, in the order wanted, and what to remove. Routes beneath come
@@ -117,7 +121,7 @@ func routeSteps(o Options, have []route, want []wantedRoute) (add, remove []step
 			change.Old = old.String()
 		}
 		add = append(add, step{
-			changes: []mesh.HostChange{change}, relies: w.tunnel, field: "route",
+			changes: []mesh.HostChange{change}, needs: w.needs, field: "route",
 			do: func(k *kernel) error { return k.setRoute(o, w.route) },
 		})
 	}
@@ -138,44 +142,6 @@ func name(r route) string {
 	return r.Dst.String()
 }
 
-// readRoutes returns the routes of our protocol in our table.
-func (k *kernel) readRoutes(o Options, names map[int]string) (routes []route, err error) {
-	filter := &netlink.Route{Table: o.Table, Protocol: netlink.RouteProtocol(o.Protocol)}
-	for _, family := range families() {
-		list, err := dumped(func() ([]netlink.Route, error) {
-			return k.strict.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
-		})
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			continue // no such table yet, or no such family
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read routes of table %d: %w", o.Table, err)
-		}
-		for _, r := range list {
-			if r.Table == o.Table && int(r.Protocol) == o.Protocol {
-				routes = append(routes, fromKernel(r, family, names))
-			}
-		}
-	}
-	return routes, nil
-}
-
-func fromKernel(r netlink.Route, family int, names map[int]string) route {
-	out := route{Dst: prefixOf(r.Dst, family), Metric: r.Priority}
-	if r.Type == unix.RTN_UNREACHABLE {
-		out.Unreachable = true
-		return out
-	}
-	if r.Type == unix.RTN_THROW {
-		out.Throw = true
-		return out
-	}
-	out.Dev = names[r.LinkIndex]
-	out.Gateway, out.Src, out.MTU = addrOf(r.Gw), addrOf(r.Src), r.MTU
-	out.OnLink = r.Flags&unix.RTNH_F_ONLINK != 0
-	return out
-}
-
 func (k *kernel) toKernel(o Options, r route) (*netlink.Route, error) {
 	out := &netlink.Route{
 		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.Table, Protocol: netlink.RouteProtocol(o.Protocol),
@@ -193,8 +159,15 @@ func (k *kernel) toKernel(o Options, r route) (*netlink.Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.LinkIndex, out.MTU = index, r.MTU
-	out.Src, out.Gw = r.Src.AsSlice(), r.Gateway.AsSlice()
+	out.LinkIndex, out.MTU, out.Src = index, r.MTU, r.Src.AsSlice()
+	switch {
+	case r.Outer.IsValid():
+		out.Encap = outer{r.Outer}
+	case r.Gateway.IsValid() && r.Gateway.Is6() && r.Dst.Addr().Is4():
+		out.Via = &netlink.Via{AddrFamily: unix.AF_INET6, Addr: r.Gateway.AsSlice()}
+	default:
+		out.Gw = r.Gateway.AsSlice()
+	}
 	if r.OnLink {
 		out.Flags = unix.RTNH_F_ONLINK
 	}

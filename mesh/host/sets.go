@@ -52,12 +52,22 @@ func (o Options) wantFirewall(plan mesh.HostPlan, around *surroundings) ruleset 
 	}
 	untracked := ports
 	untracked.name = "untracked"
-	r.sets = append(r.sets, ports, untracked)
+	r.sets = append(r.sets, ports, untracked, o.encapsulated(plan))
 	slices.SortFunc(r.sets, func(a, b set) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
 	if o.TrackPort {
 		r.trackPort()
 	}
 	return r
+}
+
+// encapsulated is the port of what comes encapsulated, where something does.
+func (o Options) encapsulated(plan mesh.HostPlan) set {
+	s := set{name: "encapsulated", kind: nftables.TypeInetService}
+	used := slices.ContainsFunc(plan.Routes, func(r mesh.Route) bool { return r.Via == mesh.ViaEncapsulated })
+	if c := o.carrier(); used && c.port != 0 {
+		s.elements = []interval{{from: string(binary.BigEndian.AppendUint16(nil, c.port))}}
+	}
+	return s
 }
 
 // trackPort leaves the outer packets to connection tracking.

@@ -15,6 +15,9 @@ import (
 	"github.com/stillwire/stillwire/mesh"
 )
 
+// firewall is the field of a problem, and what a step provides.
+const firewall = "firewall"
+
 // tableState is our table as the kernel has it.
 type tableState struct {
 	exists bool
@@ -29,7 +32,7 @@ func firewallSteps(have tableState, want ruleset) ([]step, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := step{tightens: true, field: "firewall"}
+	s := step{provides: firewall, field: firewall}
 	if slices.Equal(have.shape, shape) {
 		s.changes = want.elementChanges(have)
 		s.do = func(k *kernel) error { return k.changeElements(have, want) }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/google/nftables"
-	"github.com/vishvananda/netlink"
 
 	"github.com/stillwire/stillwire/mesh"
 )
@@ -44,6 +43,8 @@ func Uninstall(ctx context.Context, o Options) ([]mesh.HostChange, error) {
 	_, routes := routeSteps(o, have.routes, nil)
 	steps = append(steps, routes...)
 	steps = append(steps, removeLink(o.Interface, have.link)...)
+	_, encap := o.encapSteps(have.encap, linkState{})
+	steps = append(steps, encap...)
 	foreign, errForeign := k.readForeign(o)
 	for _, f := range foreign {
 		if len(f.ours) > 0 {
@@ -85,12 +86,7 @@ func removeLink(name string, have linkState) []step {
 	}
 	return []step{{
 		changes: []mesh.HostChange{{What: "link", Name: name, Old: "tun"}}, field: "interface",
-		do: func(k *kernel) error {
-			if err := k.changeLink(name, k.route.LinkDel); !errors.As(err, new(netlink.LinkNotFoundError)) {
-				return err
-			}
-			return nil
-		},
+		do: func(k *kernel) error { return k.removeLink(name) },
 	}}
 }
 

@@ -16,6 +16,7 @@ import (
 // wanted is what the machine shall be: a plan in the words of the kernel.
 type wanted struct {
 	link      linkState
+	encap     linkState // kind "": none
 	addresses []netip.Prefix
 	routes    []wantedRoute
 	rules     []rule
@@ -35,6 +36,7 @@ func (o Options) want(plan mesh.HostPlan, around *surroundings) (w wanted, probl
 	w.link = linkState{kind: kindTUN, up: true, mtu: o.mtu(plan, around)}
 	w.addresses = plan.Addresses
 	w.routes, problems = o.wantRoutes(plan, around, problems)
+	w.encap = o.wantEncapLink(w.routes, around)
 	w.rules = o.wantRules(unix.AF_INET, hasDefault(plan, unix.AF_INET))
 	if around.ipv6 {
 		w.rules = append(w.rules, o.wantRules(unix.AF_INET6, hasDefault(plan, unix.AF_INET6))...)
@@ -123,18 +125,31 @@ func wantPassed(f mesh.Firewall, below map[netip.Prefix]bool) (routes []wantedRo
 }
 
 func (o Options) wantRoute(r mesh.Route, around *surroundings) (wantedRoute, *mesh.Problem) {
-	w := wantedRoute{cause: r.Member, tunnel: r.Via == mesh.ViaTunnel}
+	w := wantedRoute{cause: r.Member}
 	w.route = route{Dst: r.Dst, Metric: metricOf(r.Dst), Src: r.Src, MTU: r.MTU}
 	switch r.Via {
 	case mesh.ViaTunnel:
-		w.Dev = o.Interface
+		w.Dev, w.needs = o.Interface, firewall
 	case mesh.ViaNative:
+		if r.Gateway.Is4() && r.Dst.Addr().Is6() {
+			p := o.named("route", r.Dst.String(), mesh.Unsupported,
+				fmt.Sprintf("Linux has no route of IPv6 by way of the IPv4 address %s of %s; the prefix is unreachable", r.Gateway, r.Member),
+				"give the nodes internal IPs of both families, or encapsulate")
+			return w, &p
+		}
 		var found bool
 		w.Gateway = r.Gateway
 		if w.Dev, w.OnLink, found = around.gatewayLink(r.Gateway); !found {
 			p := o.named("route", r.Dst.String(), mesh.HostConflict,
 				fmt.Sprintf("no link of this machine leads to the gateway %s of %s; the prefix is unreachable", r.Gateway, r.Member),
 				"give the machine a route to it, or the node another internal IP")
+			return w, &p
+		}
+	case mesh.ViaEncapsulated:
+		w.Dev, w.Outer, w.needs = o.encapLink(), r.Gateway, encapsulation
+		if c := o.carrier(); c.only4 && (r.Dst.Addr().Is6() || r.Gateway.Is6()) {
+			p := o.named("route", r.Dst.String(), mesh.Unsupported,
+				fmt.Sprintf("%s carries IPv4 in IPv4 alone; the prefix of %s is unreachable", o.Encapsulation, r.Member), "encapsulate in vxlan")
 			return w, &p
 		}
 	default:
@@ -161,4 +176,4 @@ func only4(prefixes []netip.Prefix) []netip.Prefix {
 }
 
 // owns reports whether a link is one that we make.
-func (o Options) owns(link string) bool { return link == o.Interface }
+func (o Options) owns(link string) bool { return link == o.Interface || link == o.encapLink() }

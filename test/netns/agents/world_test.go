@@ -61,17 +61,18 @@ type lan struct {
 // machine is a node of the mesh.
 type machine struct {
 	*netns.Namespace
-	w      *world
-	name   string
-	number int
-	spec   map[string]string // of the manifest
-	addr   netip.Addr        // IPv4, on its LAN
-	pod    *netns.Namespace
-	pod4   netip.Addr
-	pod6   netip.Addr
-	state  string
-	flags  []string
-	agent  *netns.Process
+	w       *world
+	name    string
+	number  int
+	spec    map[string]string // of the manifest
+	created string            // as in the manifest; "": not said
+	addr    netip.Addr        // IPv4, on its LAN
+	pod     *netns.Namespace
+	pod4    netip.Addr
+	pod6    netip.Addr
+	state   string
+	flags   []string
+	agent   *netns.Process
 }
 
 func newWorld(t *testing.T) *world {
@@ -168,6 +169,11 @@ func (w *world) lan(location string) *lan {
 	return w.lans[location]
 }
 
+// routes are the ways to the router.
+func (l *lan) routes() []string {
+	return []string{fmt.Sprintf("route replace default via 203.0.113.%d", 16*l.number+1), fmt.Sprintf("route replace default via 2001:db8:%d::1", l.number)}
+}
+
 func (l *lan) bridge() string { return fmt.Sprintf("br%d", l.number) }
 
 // attach gives the machine its cable to the router.
@@ -175,7 +181,8 @@ func (m *machine) attach(l *lan) {
 	m.w.lab.Connect(m.w.router, m.Namespace)
 	m.w.router.IP(fmt.Sprintf("link set %s master %s", m.name, l.bridge()))
 	m.AddAddrs("router", m.addr.String()+"/28", fmt.Sprintf("2001:db8:%d::%d/64", l.number, m.number+1))
-	m.IP(fmt.Sprintf("route add default via 203.0.113.%d", 16*l.number+1), fmt.Sprintf("route add default via 2001:db8:%d::1", l.number))
+	m.IP(l.routes()...)
+	m.Sysctl("net/ipv6/conf/router/keep_addr_on_down", "1")
 	m.Sysctl("net/ipv4/ip_forward", "1")
 	m.Sysctl("net/ipv6/conf/all/forwarding", "1")
 }
@@ -192,7 +199,11 @@ func (m *machine) addPod() {
 // write makes the machine's manifest say what its spec does, all at once.
 func (m *machine) write() {
 	var b strings.Builder
-	fmt.Fprintf(&b, "apiVersion: stillwire.dev/v1alpha1\nkind: MeshNode\nmetadata: {name: %s}\nspec:\n", m.name)
+	fmt.Fprintf(&b, "apiVersion: stillwire.dev/v1alpha1\nkind: MeshNode\nmetadata:\n  name: %s\n", m.name)
+	if m.created != "" {
+		fmt.Fprintf(&b, "  creationTimestamp: %s\n", m.created)
+	}
+	b.WriteString("spec:\n")
 	for key, value := range m.spec {
 		fmt.Fprintf(&b, "  %s: %s\n", key, value)
 	}

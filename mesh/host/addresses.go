@@ -19,7 +19,7 @@ func addressSteps(link string, have, want []netip.Prefix) (add, remove []step) {
 	for _, p := range want {
 		if !slices.Contains(have, p) {
 			add = append(add, step{
-				changes: []mesh.HostChange{{What: "address", Name: p.String(), New: "dev " + link}}, field: "address",
+				changes: []mesh.HostChange{{What: "address", Name: p.String(), New: "dev " + link}}, field: "address", needs: []string{tunnel},
 				do: func(k *kernel) error { return k.addAddress(link, p) },
 			})
 		}
@@ -27,7 +27,7 @@ func addressSteps(link string, have, want []netip.Prefix) (add, remove []step) {
 	for _, p := range have {
 		if !slices.Contains(want, p) {
 			remove = append(remove, step{
-				changes: []mesh.HostChange{{What: "address", Name: p.String(), Old: "dev " + link}}, field: "address",
+				changes: []mesh.HostChange{{What: "address", Name: p.String(), Old: "dev " + link}}, field: "address", needs: []string{tunnel},
 				do: func(k *kernel) error { return k.removeAddress(link, p) },
 			})
 		}
@@ -36,7 +36,7 @@ func addressSteps(link string, have, want []netip.Prefix) (add, remove []step) {
 }
 
 func (k *kernel) readAddresses(link linkState) (prefixes []netip.Prefix, err error) {
-	if link.index == 0 {
+	if link.index == 0 || link.kind != kindTUN {
 		return nil, nil
 	}
 	on := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: link.index}}

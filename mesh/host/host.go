@@ -45,7 +45,8 @@ type step struct {
 	field   string // of the problem, when it cannot be done
 	// What provides a thing, when it fails, takes the steps along that need it: without the
 	// firewall there are no new routes into the tunnel.
-	provides, needs string
+	provides string
+	needs    []string
 }
 
 // Apply makes the machine equal to the plan. Steps that lack a right or a feature of the kernel
@@ -78,7 +79,7 @@ func (h *Host) do(ctx context.Context, k *kernel, steps []step) (done []mesh.Hos
 		if ctx.Err() != nil {
 			return done, problems, errors.Join(err, ctx.Err())
 		}
-		if missing[s.needs] {
+		if slices.ContainsFunc(s.needs, func(n string) bool { return missing[n] }) {
 			continue
 		}
 		failure := s.do(k)

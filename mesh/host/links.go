@@ -21,7 +21,10 @@ type linkState struct {
 	up    bool
 }
 
-const kindTUN = "tuntap"
+const (
+	kindTUN = "tuntap"
+	tunnel  = "interface" // the field of a problem, and what a step provides
+)
 
 func (k *kernel) readLink(name string) (linkState, error) {
 	link, err := k.route.LinkByName(name)
@@ -46,10 +49,10 @@ func kindOf(link netlink.Link) string {
 func (h *Host) linkSteps(have, want linkState) (steps []step) {
 	name := h.opt.Interface
 	if have.index != 0 && have.kind != kindTUN {
-		return []step{failing("interface", h.opt.notTUN(have.kind))}
+		return []step{failing(tunnel, h.opt.notTUN(have.kind))}
 	}
 	if have.index == 0 {
-		steps = append(steps, step{changes: []mesh.HostChange{{What: "link", Name: name, New: "tun"}}, field: "interface", do: func(*kernel) error { return h.makeTUN() }})
+		steps = append(steps, step{changes: []mesh.HostChange{{What: "link", Name: name, New: "tun"}}, field: tunnel, provides: tunnel, do: func(*kernel) error { return h.makeTUN() }})
 	}
 	return append(steps, adjust(name, have, want)...)
 }
@@ -69,7 +72,7 @@ func adjust(name string, have, want linkState) (steps []step) {
 	}
 	if !have.up {
 		steps = append(steps, step{
-			changes: change("down", "up"), field: "interface", needs: neededBy(want),
+			changes: change("down", "up"), field: tunnel, needs: neededBy(want),
 			do: func(k *kernel) error { return k.changeLink(name, k.route.LinkSetUp) },
 		})
 	}
@@ -77,11 +80,11 @@ func adjust(name string, have, want linkState) (steps []step) {
 }
 
 // neededBy is what must not have failed for a link to be there.
-func neededBy(l linkState) string {
+func neededBy(l linkState) []string {
 	if isCarrier(l.kind) {
-		return encapsulation
+		return []string{encapsulation}
 	}
-	return ""
+	return []string{tunnel}
 }
 
 func mtuText(mtu int) string {

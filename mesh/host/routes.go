@@ -81,7 +81,7 @@ func (r route) String() string {
 type wantedRoute struct {
 	route
 	cause string
-	needs string // as in step
+	needs []string // as in step
 }
 
 // diffRoutes returns what to set, in the order wanted, and what to remove. Routes beneath come

@@ -81,10 +81,17 @@ func (o Options) settingSteps(want []setting) (steps []step) {
 		}
 		steps = append(steps, step{
 			changes: []mesh.HostChange{{What: "sysctl", Name: dotted(s.name), Old: have, New: s.want}}, field: dotted(s.name),
-			do: func(*kernel) error { return o.change(s) },
+			do: func(*kernel) error { return o.change(s) }, needs: s.needs(),
 		})
 	}
 	return steps
+}
+
+func (s setting) needs() []string {
+	if s.own {
+		return []string{tunnel}
+	}
+	return nil
 }
 
 // dotted is the name that sysctl(8) has for it, but for dots in the name of a link.

@@ -200,8 +200,8 @@ func (k *kernel) rebuild(want ruleset) error {
 	k.nft.AddTable(table) // so that there is one to remove
 	k.nft.DelTable(table)
 	k.nft.AddTable(table)
-	for _, s := range want.sets {
-		if err := k.nft.AddSet(s.inKernel(table), nil); err != nil {
+	for i, s := range want.sets {
+		if err := k.nft.AddSet(s.inKernel(table, i), nil); err != nil {
 			return err
 		}
 	}
@@ -210,8 +210,8 @@ func (k *kernel) rebuild(want ruleset) error {
 			return err
 		}
 	}
-	for _, s := range want.sets {
-		if err := k.elements(k.nft.SetAddElements, s.inKernel(table), s.elements); err != nil {
+	for i, s := range want.sets {
+		if err := k.elements(k.nft.SetAddElements, s.inKernel(table, i), s.elements); err != nil {
 			return err
 		}
 	}
@@ -235,8 +235,10 @@ func (k *kernel) addChain(table *nftables.Table, c chain) error {
 	return nil
 }
 
-func (s set) inKernel(table *nftables.Table) *nftables.Set {
-	return &nftables.Set{Table: table, Name: s.name, KeyType: s.kind, Interval: s.isInterval()}
+// inKernel is the set with the number that it has within one transaction. Left to itself the
+// library counts on for the whole process, without a lock.
+func (s set) inKernel(table *nftables.Table, i int) *nftables.Set {
+	return &nftables.Set{Table: table, ID: uint32(i + 1), Name: s.name, KeyType: s.kind, Interval: s.isInterval()}
 }
 
 // chunk is how many elements go into one message, whose attributes can hold 64 KiB.
@@ -269,9 +271,9 @@ func (r ruleset) elementChanges(have tableState) (changes []mesh.HostChange) {
 func (k *kernel) changeElements(have tableState, want ruleset) error {
 	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
 	var adds []func() error
-	for _, s := range want.sets {
+	for i, s := range want.sets {
 		add, remove := diffElements(have.sets[s.name], s.elements)
-		ks := s.inKernel(table)
+		ks := s.inKernel(table, i)
 		if err := k.elements(k.nft.SetDeleteElements, ks, remove); err != nil {
 			return err
 		}

@@ -85,7 +85,7 @@ func removeLink(name string, have linkState) []step {
 		return nil
 	}
 	return []step{{
-		changes: []mesh.HostChange{{What: "link", Name: name, Old: "tun"}}, field: "interface",
+		changes: []mesh.HostChange{{What: "link", Name: name, Old: "tun"}}, field: tunnel,
 		do: func(k *kernel) error { return k.removeLink(name) },
 	}}
 }

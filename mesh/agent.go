@@ -65,6 +65,8 @@ type Agent struct {
 	again  chan struct{} // something else than facts may have changed
 	prober *prober       // nil: no probes
 	status atomic.Pointer[Status]
+	asked  chan chan Ahead // what would the next pass do?
+	ended  chan struct{}   // Run has returned
 
 	// What follows belongs to the goroutine of Run.
 	own         NodeStatus     // what this node says of itself
@@ -101,6 +103,8 @@ func NewAgent(o AgentOptions) (*Agent, error) {
 		again:    make(chan struct{}, 1),
 		begun:    make(map[ID]Problem),
 		schedule: make(map[task]time.Time),
+		asked:    make(chan chan Ahead),
+		ended:    make(chan struct{}),
 	}
 	a.own = NodeStatus{PublicKey: o.Key.Public(), Mode: o.Mode}
 	if o.ListenPacket != nil {
@@ -124,10 +128,11 @@ func (a *Agent) wake() {
 
 // Run keeps the node equal to its plan until ctx is done, and returns nil then. It takes nothing
 // away when it ends: packets go on to be carried as long as the device is open. An error is that
-// of a source or a host that can never work.
+// of a source or a host that can never work. It is called once.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var work sync.WaitGroup
+	defer close(a.ended)
 	defer work.Wait()
 	defer cancel(nil)
 	start := func(run func(context.Context) error) {
@@ -179,6 +184,9 @@ func (a *Agent) loop(ctx context.Context) {
 			a.later(save, saveDelay)
 		case <-a.again:
 		case <-timer.C:
+		case answer := <-a.asked:
+			answer <- a.lookAhead()
+			continue
 		}
 		a.pass(ctx)
 		a.chores(ctx)

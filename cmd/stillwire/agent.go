@@ -128,10 +128,17 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 	}
 	below.into(&o)
 	agent, err := mesh.NewAgent(o)
+	ctx, end := context.WithCancel(ctx)
+	waitAdmin := func() {}
+	if err == nil {
+		waitAdmin, err = serveAdmin(ctx, filepath.Join(c.StateDir, socketName), agent, log)
+	}
 	if err == nil {
 		log.Info().Str("node", name).Str("mode", string(o.Mode)).Str("because", below.reason).Stringer("public_key", key.Public()).Msg("agent is starting")
 		err = agent.Run(ctx)
 	}
+	end()
+	waitAdmin()
 	log.Info().Msg("agent has ended, what it made stays")
 	return errors.Join(err, below.device.Close())
 }

@@ -70,13 +70,16 @@ func (o Options) chains() []chain {
 				o.to(expr.CmpOpNeq), v.is(), v.src(), isIn("pods"+v.suffix), v.dst(), notIn("inside"+v.suffix), masquerade())})
 		}
 	}
-	return []chain{
+	chains := []chain{
 		{"in", nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw, in},
 		{"cross", nftables.ChainTypeFilter, *nftables.ChainHookForward, *nftables.ChainPriorityMangle, cross},
 		{"sent", nftables.ChainTypeFilter, *nftables.ChainHookOutput, *nftables.ChainPriorityRaw, o.sent()},
 		{"out", nftables.ChainTypeFilter, *nftables.ChainHookPostrouting, *nftables.ChainPriorityMangle, out},
-		{"nat", nftables.ChainTypeNAT, *nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource, nat},
 	}
+	if o.Masquerade {
+		chains = append(chains, chain{"nat", nftables.ChainTypeNAT, *nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource, nat})
+	}
+	return chains
 }
 
 // prerouting is for the outer packets. With a default route in the tunnel and strict reverse

@@ -3,9 +3,11 @@
 package host_test
 
 import (
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stillwire/stillwire/mesh"
 	"github.com/stillwire/stillwire/mesh/host"
@@ -238,5 +240,80 @@ func TestConnectionsOfMovedPrefixesAreForgotten(t *testing.T) {
 	r.apply(with(plan(), "10.66.9.0/24"))
 	if again, err := other.source(); err != nil || again != first {
 		t.Errorf("another connection was forgotten: from %v, %v, before %v", again, err, first)
+	}
+}
+
+func TestOuterPacketsAreNotTrackedUnlessAFirewallNeedsIt(t *testing.T) {
+	r := newRig(t)
+	p := plan()
+	p.ListenPort = 51820
+	r.node.NFT("add table inet any", "add chain inet any in { type filter hook input priority 0 ; }", "add rule inet any in ct state new counter")
+	tracked := func() bool {
+		f := udpFlow(t, r.lan, r.node, addr("192.0.2.1"))
+		f.out.WriteTo([]byte("hello"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:51820")))
+		f.source() // what came before is then there
+		return strings.Contains(readFile(t, r.node, "/proc/thread-self/net/nf_conntrack"), "dport=51820")
+	}
+	r.apply(p)
+	if tracked() {
+		t.Error("an outer packet is tracked")
+	}
+	r.node.NFT("add table inet fw", "add chain inet fw in { type filter hook input priority 0 ; policy drop ; }", "add rule inet fw in udp dport != 1 accept")
+	wantChanges(t, r.apply(p), `set untracked: "51820" -> "" `)
+	if !tracked() {
+		t.Error("an outer packet is not tracked where answers alone may come in")
+	}
+	r.node.NFT("delete table inet fw")
+	wantChanges(t, r.apply(p), `set untracked: "" -> "51820" `)
+}
+
+func TestSegmentsAreMadeToFit(t *testing.T) {
+	r := newRig(t)
+	e := r.open()
+	p := plan()
+	p.MTU = 1300
+	r.apply(p)
+	if err := e.expectWhile(func() { send(t, r.pod, addr("10.2.1.5"), 1) }, seen{addr("10.2.0.2"), addr("10.2.1.5")}); err != nil {
+		t.Fatal(err)
+	}
+	for dst, want := range map[string]int{"10.2.1.5": 1260, "fd02:0:0:1::5": 1240} {
+		dial(t, r.pod, addr(dst))
+		if got, err := e.segment(addr(dst)); err != nil || got != want {
+			t.Errorf("to %s: a segment of %d, %v, want %d", dst, got, err, want)
+		}
+	}
+}
+
+func TestPacketTooBigIsAnswered(t *testing.T) {
+	r := newRig(t)
+	e := r.open()
+	p := plan()
+	p.MTU = 1300
+	r.apply(p)
+	if err := e.expectWhile(func() { send(t, r.pod, addr("10.2.1.5"), 1) }, seen{addr("10.2.0.2"), addr("10.2.1.5")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, dst := range []string{"10.2.1.5", "fd02:0:0:1::5"} {
+		r.pod.Do(func() error {
+			c, err := net.Dial("udp", netip.AddrPortFrom(addr(dst), 9).String())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			c.Write(make([]byte, 1400))
+			return nil
+		})
+	}
+	wait := time.Now().Add(5 * time.Second)
+	known := func() string {
+		four, _ := tryOutput(r.pod, "ip", "route", "get", "10.2.1.5")
+		six, _ := tryOutput(r.pod, "ip", "route", "get", "fd02:0:0:1::5")
+		return four + six
+	}
+	for strings.Count(known(), "mtu 1300") != 2 {
+		if time.Now().After(wait) {
+			t.Fatalf("the pod was not told:\n%s", known())
+		}
+		<-time.After(20 * time.Millisecond)
 	}
 }

@@ -54,7 +54,7 @@ func (o Options) forwardTag() string { return "stillwire forwards " + o.Interfac
 func (k *kernel) readForeign(o Options) (out []foreign, err error) {
 	chains, err := k.nft.ListChains()
 	if err != nil {
-		return nil, fmt.Errorf("read nftables chains: %w", err)
+		return nil, noNFT(fmt.Errorf("read nftables chains: %w", err))
 	}
 	for _, c := range chains {
 		relevant := c.Hooknum != nil && (*c.Hooknum == *nftables.ChainHookForward || *c.Hooknum == *nftables.ChainHookInput) &&
@@ -71,6 +71,18 @@ func (k *kernel) readForeign(o Options) (out []foreign, err error) {
 		out = append(out, f)
 	}
 	return out, nil
+}
+
+// noNFT says so when the kernel does not know the subsystem at all, which it calls an invalid
+// argument.
+func noNFT(err error) error {
+	for _, none := range []error{unix.EINVAL, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT} {
+		if errors.Is(err, none) {
+			return &problemError{mesh.Unsupported, "the kernel has no nftables, and without it no route into the tunnel is added",
+				"load the module nf_tables, or run in netstack mode"}
+		}
+	}
+	return err
 }
 
 // lookInto reads the rules of a chain. One at the end that drops or rejects whatever comes is

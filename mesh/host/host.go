@@ -128,14 +128,15 @@ func (h *Host) steps(k *kernel, plan mesh.HostPlan) (want wanted, steps []step, 
 	steps = append(steps, h.linkSteps(have.link, want.link)...)
 	addEncap, removeEncap := h.opt.encapSteps(have.encap, want.encap)
 	steps = append(steps, addEncap...)
-	steps = append(steps, h.opt.settingSteps(want.settings)...)
+	own, settings := h.opt.settingSteps(want.settings)
+	steps = append(steps, own...)
 	add, remove := addressSteps(h.opt.Interface, have.addresses, want.addresses)
 	steps = append(steps, add...)
 	filters, afterwards, named := h.filterSteps(k, plan, &want)
 	steps, problems = append(steps, filters...), append(problems, named...)
 	addRoutes, removeRoutes := routeSteps(h.opt, have.routes, want.routes)
 	addRules, removeRules := ruleSteps(h.opt, have.rules, want.rules)
-	return want, slices.Concat(steps, addRoutes, addRules, removeRules, removeRoutes, remove, removeEncap, afterwards), problems, nil
+	return want, slices.Concat(steps, settings, addRoutes, addRules, removeRules, removeRoutes, remove, removeEncap, afterwards), problems, nil
 }
 
 // filterSteps are those of packet filters: ours, those of others that stand in the way, and the

@@ -28,6 +28,13 @@ type end struct {
 	t    *testing.T
 	dev  tun.Device
 	seen chan seen
+	syns chan syn
+}
+
+// syn is the first packet of a TCP connection.
+type syn struct {
+	dst     netip.Addr
+	segment int
 }
 
 // seen is the addresses of one packet.
@@ -35,7 +42,7 @@ type seen struct{ src, dst netip.Addr }
 
 func (r *rig) open() *end {
 	r.t.Helper()
-	e := &end{t: r.t, seen: make(chan seen, 1000)}
+	e := &end{t: r.t, seen: make(chan seen, 1000), syns: make(chan syn, 100)}
 	err := r.node.Do(func() (err error) {
 		e.dev, err = r.host.OpenTUN()
 		return err
@@ -69,6 +76,12 @@ func (e *end) read() {
 			return
 		}
 		for i := range n {
+			if s, ok := synOf(bufs[i][room:][:sizes[i]]); ok {
+				select {
+				case e.syns <- s:
+				default:
+				}
+			}
 			if s, ok := addresses(bufs[i][room:][:sizes[i]]); ok {
 				select {
 				case e.seen <- s:
@@ -250,4 +263,47 @@ func (f *flow) source() (netip.AddrPort, error) {
 	}
 	a := at.(*net.UDPAddr).AddrPort()
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+}
+
+// synOf reads the segment size that a SYN offers: Linux puts that option first.
+func synOf(packet []byte) (s syn, ok bool) {
+	a, ok := addresses(packet)
+	if !ok {
+		return s, false
+	}
+	header, protocol := 20, packet[9]
+	if a.dst.Is6() {
+		header, protocol = 40, packet[6]
+	}
+	if protocol != 6 || len(packet) < header+24 || packet[header+13]&2 == 0 || packet[header+20] != 2 {
+		return s, false
+	}
+	return syn{a.dst, int(binary.BigEndian.Uint16(packet[header+22:]))}, true
+}
+
+// segment waits for a SYN into the tunnel.
+func (e *end) segment(dst netip.Addr) (int, error) {
+	patience := time.After(5 * time.Second)
+	for {
+		select {
+		case s := <-e.syns:
+			if s.dst == dst {
+				return s.segment, nil
+			}
+		case <-patience:
+			return 0, fmt.Errorf("no SYN to %s came", dst)
+		}
+	}
+}
+
+// dial begins a TCP connection that nobody answers.
+func dial(t *testing.T, from *netns.Namespace, dst netip.Addr) {
+	t.Helper()
+	from.Do(func() error {
+		c, err := (&net.Dialer{Timeout: 50 * time.Millisecond}).Dial("tcp", netip.AddrPortFrom(dst, 9).String())
+		if err == nil {
+			c.Close()
+		}
+		return nil
+	})
 }

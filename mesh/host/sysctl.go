@@ -65,7 +65,9 @@ func forwards(plan mesh.HostPlan, family int) bool {
 	return slices.ContainsFunc(f.Pods, others) || slices.ContainsFunc(f.Local, others) || slices.ContainsFunc(f.Behind, others)
 }
 
-func (o Options) settingSteps(want []setting) (steps []step) {
+// settingSteps are those of our own link and those of the machine, which begins to forward only
+// when the firewall stands.
+func (o Options) settingSteps(want []setting) (own, steps []step) {
 	strict, _ := readSetting("ipv4/conf/all/rp_filter")
 	for _, s := range want {
 		have, err := readSetting(s.name)
@@ -79,19 +81,18 @@ func (o Options) settingSteps(want []setting) (steps []step) {
 		if slices.Contains(s.enough, have) && !loose {
 			continue
 		}
-		steps = append(steps, step{
+		step := step{
 			changes: []mesh.HostChange{{What: "sysctl", Name: dotted(s.name), Old: have, New: s.want}}, field: dotted(s.name),
-			do: func(*kernel) error { return o.change(s) }, needs: s.needs(),
-		})
+			do: func(*kernel) error { return o.change(s) }, needs: []string{firewall},
+		}
+		if s.own {
+			step.needs = []string{tunnel}
+			own = append(own, step)
+			continue
+		}
+		steps = append(steps, step)
 	}
-	return steps
-}
-
-func (s setting) needs() []string {
-	if s.own {
-		return []string{tunnel}
-	}
-	return nil
+	return own, steps
 }
 
 // dotted is the name that sysctl(8) has for it, but for dots in the name of a link.

@@ -47,6 +47,8 @@ type editor struct {
 }
 
 const (
+	// In Config a key of zero means the one that is there, for wg(8) it means none.
+	errNoKey   = uapiError("a device that has a key is not left without: nobody could reach it, close it instead")
 	errNotTrue = uapiError("its only value is true")
 	errUnknown = uapiError("not a key of the protocol")
 	errVersion = uapiError("only protocol version 1 is known")
@@ -70,6 +72,9 @@ func (e *editor) device(key, value string) error {
 	case "private_key":
 		e.whole = true
 		k, err := keyFromHex(value)
+		if err == nil && k.IsZero() && !e.config.PrivateKey.IsZero() {
+			return errNoKey
+		}
 		e.config.PrivateKey = newPrivateKey(k)
 		return err
 	case "listen_port":

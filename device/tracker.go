@@ -17,8 +17,8 @@ const (
 
 // tracker knows what happens to handshakes, as it happens and without asking. The log is the
 // one place where wireguard-go tells it, with the *wg.Peer as an argument; reading every
-// counter of the device instead would cost 51 ms at 10,000 peers. trackerFormats in the tests
-// holds a real device to the words that are matched here.
+// counter of the device instead would cost 51 ms at 10,000 peers. A test holds a real device
+// to the words that are matched here.
 //
 // It is called from wireguard-go's goroutines, which hold locks: it never blocks and never
 // calls back.
@@ -35,6 +35,7 @@ type tracker struct {
 type track struct {
 	last    time.Time     // last authenticated handshake message; zero: never
 	count   uint64        // of them
+	stood   time.Time     // last response that began a session, which wireguard-go counts thereafter
 	tries   int           // initiations since then
 	sent    time.Time     // the last of them that left; zero: none is under way
 	err     error         // why the last one could not be sent
@@ -118,10 +119,6 @@ func (t *tracker) event(p *wg.Peer, format string, args []any) {
 	}
 }
 
-func (t *tracker) completed(p *wg.Peer) {
-	t.tell(p, func(tr *track, n *news) { tr.complete(n) })
-}
-
 // called follows an initiation of the other side.
 func (t *tracker) called(p *wg.Peer) {
 	t.tell(p, func(tr *track, n *news) {
@@ -146,13 +143,20 @@ func (tr *track) complete(n *news) {
 // that it failed to derive a keypair. On its own, the other side would notice after 15 s.
 func (t *tracker) responded(p *wg.Peer) {
 	if !t.get(p).replied {
-		t.completed(p)
+		t.tell(p, (*track).stand)
 		return
 	}
 	t.tell(p, (*track).cross)
 }
 
-func (tr *track) cross(n *news) { tr.last, tr.void, n.crossed = time.Time{}, true, true }
+func (tr *track) stand(n *news) {
+	tr.complete(n)
+	tr.stood = tr.last
+}
+
+func (tr *track) cross(n *news) {
+	tr.last, tr.stood, tr.void, n.crossed = time.Time{}, time.Time{}, true, true
+}
 
 // acquit follows a response that was announced and then not made, as the one to our own
 // initiation had come first: that one's session is good.
@@ -160,7 +164,7 @@ func (tr *track) acquit(n *news) {
 	tr.replied = false
 	if tr.void {
 		n.crossed = false
-		tr.complete(n)
+		tr.stand(n)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // key: wg setconf and wg syncconf say zero where a file says nothing, and there as in Config
 // the port stays.
 func editConfig(c Config, lines []string) (Config, error) {
-	e := editor{config: c}
+	e := newEditor(c)
 	for i, line := range lines {
 		key, value, ok := strings.Cut(line, "=")
 		if !ok {
@@ -34,16 +34,50 @@ func editConfig(c Config, lines []string) (Config, error) {
 	if e.whole && e.config.ListenPort == 0 {
 		e.config.ListenPort = c.ListenPort
 	}
+	e.finish()
 	return e.config, nil
 }
 
+// editor has a request's lines make a Config. Requests of wg setconf may have as many peers as
+// a device can hold, and the device waits: each line costs the same, however many there are.
 type editor struct {
 	config Config
+	index  map[PublicKey]int    // of peers that are there; others in config are left behind
+	owner  map[netip.Prefix]int // the peer that has it; where others list it they lost it
+
 	peer   int  // index of the current peer
 	inPeer bool // after the first public_key
 	fresh  bool // the current peer was created by this request
 	whole  bool // the request has a private key, as those of wg setconf and syncconf do
 	gone   bool // the current peer was removed or is not to be created
+}
+
+func newEditor(c Config) *editor {
+	e := &editor{config: c, index: make(map[PublicKey]int, len(c.Peers)), owner: make(map[netip.Prefix]int, len(c.Peers))}
+	for i, p := range c.Peers {
+		e.index[p.PublicKey] = i
+		for _, prefix := range p.AllowedIPs {
+			e.owner[prefix] = i
+		}
+	}
+	return e
+}
+
+// finish drops what was left behind.
+func (e *editor) finish() {
+	kept := e.config.Peers[:0]
+	for i, p := range e.config.Peers {
+		if j, there := e.index[p.PublicKey]; there && j == i {
+			p.AllowedIPs = slices.DeleteFunc(p.AllowedIPs, func(prefix netip.Prefix) bool { return !e.owns(i, prefix) })
+			kept = append(kept, p)
+		}
+	}
+	e.config.Peers = kept
+}
+
+func (e *editor) owns(peer int, prefix netip.Prefix) bool {
+	owner, owned := e.owner[prefix]
+	return owned && owner == peer
 }
 
 const (
@@ -87,6 +121,8 @@ func (e *editor) device(key, value string) error {
 		return err
 	case "replace_peers":
 		e.config.Peers = nil
+		clear(e.index)
+		clear(e.owner)
 		return isTrue(value)
 	}
 	return errUnknown
@@ -97,13 +133,13 @@ func (e *editor) selectPeer(value string) error {
 	if err != nil {
 		return err
 	}
-	e.inPeer, e.gone, e.fresh = true, false, false
-	e.peer = slices.IndexFunc(e.config.Peers, func(p PeerConfig) bool { return p.PublicKey == k })
-	if e.peer < 0 {
-		e.fresh = true
-		e.peer = len(e.config.Peers)
+	i, there := e.index[k]
+	if !there {
+		i = len(e.config.Peers)
 		e.config.Peers = append(e.config.Peers, PeerConfig{PublicKey: k})
+		e.index[k] = i
 	}
+	e.peer, e.inPeer, e.gone, e.fresh = i, true, false, !there
 	return nil
 }
 
@@ -132,7 +168,7 @@ func (e *editor) peerLine(p *PeerConfig, key, value string) error {
 		p.PersistentKeepalive = time.Duration(n) * time.Second
 		return err
 	case "replace_allowed_ips":
-		p.AllowedIPs = nil
+		e.disown(p)
 		return isTrue(value)
 	case "allowed_ip":
 		return e.allowedIP(p, value)
@@ -147,31 +183,36 @@ func (e *editor) peerLine(p *PeerConfig, key, value string) error {
 }
 
 func (e *editor) drop() {
-	e.config.Peers = slices.Delete(e.config.Peers, e.peer, e.peer+1)
+	p := &e.config.Peers[e.peer]
+	e.disown(p)
+	delete(e.index, p.PublicKey)
 	e.gone = true
 }
 
-func (e *editor) allowedIP(p *PeerConfig, value string) error {
-	removal := len(value) > 0 && value[0] == '-'
-	if removal {
-		value = value[1:]
+// disown takes all prefixes from the current peer.
+func (e *editor) disown(p *PeerConfig) {
+	for _, prefix := range p.AllowedIPs {
+		if e.owns(e.peer, prefix) {
+			delete(e.owner, prefix)
+		}
 	}
+	p.AllowedIPs = nil
+}
+
+func (e *editor) allowedIP(p *PeerConfig, value string) error {
+	value, removal := strings.CutPrefix(value, "-")
 	prefix, err := netip.ParsePrefix(value)
 	if err != nil {
 		return errNotPrefix
 	}
 	prefix = maskedAndSorted([]netip.Prefix{prefix})[0]
-	without := func(list []netip.Prefix) []netip.Prefix {
-		return slices.DeleteFunc(list, func(have netip.Prefix) bool { return have == prefix })
+	switch owns := e.owns(e.peer, prefix); {
+	case owns && removal:
+		delete(e.owner, prefix)
+	case !owns && !removal:
+		e.owner[prefix] = e.peer
+		p.AllowedIPs = append(p.AllowedIPs, prefix)
 	}
-	if removal {
-		p.AllowedIPs = without(p.AllowedIPs)
-		return nil
-	}
-	for i := range e.config.Peers {
-		e.config.Peers[i].AllowedIPs = without(e.config.Peers[i].AllowedIPs)
-	}
-	p.AllowedIPs = append(p.AllowedIPs, prefix)
 	return nil
 }
 

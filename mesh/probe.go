@@ -45,6 +45,7 @@ type prober struct {
 	accused   map[string]accusation // by the name of a leader
 	addresses []netip.Addr          // of this node
 	sockets   map[netip.Addr]net.PacketConn
+	fresh     bool          // a path has come up: what the device knows of it is asked at once
 	kick      chan struct{} // something is due earlier than thought
 }
 
@@ -132,12 +133,20 @@ func (p *prober) run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		p.openSockets(&readers)
-		if now := time.Now(); !now.Before(observed) {
+		if now := time.Now(); p.takeFresh() || !now.Before(observed) {
 			observed = now.Add(p.observe())
 		}
 		next := p.round()
 		timer.Reset(max(0, min(time.Until(observed), time.Until(next))))
 	}
+}
+
+func (p *prober) takeFresh() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fresh := p.fresh
+	p.fresh = false
+	return fresh
 }
 
 // openSockets follows the addresses of the node. One that is not on the interface yet is tried
@@ -241,6 +250,10 @@ func (p *prober) judge(t *target, v Verdict, now time.Time) {
 	}
 	t.verdict, t.since = v, now
 	p.wake()
+	if v == Up {
+		p.fresh = true
+		p.hurry()
+	}
 }
 
 // round sends what is due and counts what was not answered. It returns when there is more to do.

@@ -21,7 +21,10 @@ func (w *world) behindNAT(name string) *machine {
 	box.Sysctl("net/ipv4/ip_forward", "1")
 	box.AddAddrs("router", fmt.Sprintf("203.0.113.%d/28", 16*l.number+2))
 	box.IP(fmt.Sprintf("route add default via 203.0.113.%d", 16*l.number+1))
+	// What nobody asked for is dropped at the door: it must not be remembered as a connection, and
+	// so take the port that the machine behind is about to use.
 	box.NFT("table ip nat { chain out { type nat hook postrouting priority 100; oifname router masquerade; }; }",
+		"table ip nat { chain door { type filter hook input priority 0; iifname router ct state new drop; }; }",
 		"table ip nat { chain in { type filter hook forward priority 0; iifname router ct state new drop; }; }")
 
 	m := &machine{

@@ -67,6 +67,7 @@ type machine struct {
 	spec    map[string]string // of the manifest
 	created string            // as in the manifest; "": not said
 	addr    netip.Addr        // IPv4, on its LAN
+	box     *netns.Namespace  // the NAT before it; nil: none
 	pod     *netns.Namespace
 	pod4    netip.Addr
 	pod6    netip.Addr

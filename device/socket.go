@@ -20,7 +20,9 @@ const UAPIDir = "/var/run/wireguard"
 
 const (
 	uapiLineLimit = 4 << 10          // bytes of one line
-	uapiTimeout   = 10 * time.Second // for a client to send the rest of a request, or read the answer
+	uapiLineCost  = 64               // bytes of memory for one more line, beside its own
+	uapiBodyLimit = 128 << 20        // bytes of memory for a request; 65,536 peers with ten prefixes take 100 MB
+	uapiTimeout   = 10 * time.Second // for a client to send the rest of a request, and to read the answer
 )
 
 // uapiListeners are the sockets of a device and the clients on them.
@@ -121,13 +123,14 @@ func (d *Device) serveUAPI(l *net.UnixListener) {
 		}
 		clients.Go(func() {
 			defer d.uapi.remove(c)
-			d.serveClient(c)
+			d.converse(c, peerIsOwner(c))
 		})
 	}
 }
 
-func (d *Device) serveClient(c *net.UnixConn) {
-	owner := peerIsOwner(c)
+// converse serves one client. What the device takes for its part is not the client's fault, so
+// the time to read the answer begins when there is one.
+func (d *Device) converse(c net.Conn, owner bool) {
 	r := bufio.NewReaderSize(c, uapiLineLimit)
 	for {
 		c.SetReadDeadline(time.Time{}) // wg(8) keeps no connection, others may
@@ -135,21 +138,38 @@ func (d *Device) serveClient(c *net.UnixConn) {
 		if err != nil {
 			return
 		}
-		c.SetDeadline(time.Now().Add(uapiTimeout))
-		var body []string
-		for {
-			line, err := readUAPILine(r)
-			if err != nil {
-				return
-			}
-			if line == "" {
-				break
-			}
-			body = append(body, line)
-		}
-		if _, err := c.Write(d.answerUAPI(first, body, owner)); err != nil {
+		c.SetReadDeadline(time.Now().Add(uapiTimeout))
+		body, err := readUAPIBody(r)
+		var answer []byte
+		switch {
+		case err == nil:
+			answer = d.answerUAPI(first, body, owner)
+		case errors.Is(err, errBodyLimit):
+			answer = d.endUAPI(nil, err)
+		default:
 			return
 		}
+		c.SetWriteDeadline(time.Now().Add(uapiTimeout))
+		if _, werr := c.Write(answer); werr != nil || err != nil {
+			return
+		}
+	}
+}
+
+// errBodyLimit is the answer to a request that no device could obey.
+var errBodyLimit = fmt.Errorf("UAPI request of more than %d MiB: %w", uapiBodyLimit>>20, syscall.EMSGSIZE)
+
+// readUAPIBody reads lines until the empty one. It counts what they cost to keep.
+func readUAPIBody(r *bufio.Reader) (body []string, err error) {
+	for cost := 0; ; {
+		line, err := readUAPILine(r)
+		if err != nil || line == "" {
+			return body, err
+		}
+		if cost += len(line) + uapiLineCost; cost > uapiBodyLimit {
+			return nil, errBodyLimit
+		}
+		body = append(body, line)
 	}
 }
 
@@ -173,6 +193,10 @@ func (d *Device) answerUAPI(op string, body []string, owner bool) []byte {
 	default:
 		err = errors.New("not a UAPI operation")
 	}
+	return d.endUAPI(out, err)
+}
+
+func (d *Device) endUAPI(out []byte, err error) []byte {
 	errno := 0
 	if err != nil {
 		errno = int(syscall.EINVAL)

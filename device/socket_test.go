@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -202,6 +204,78 @@ func TestUAPISocketIsPrivateAndSingle(t *testing.T) {
 		t.Fatalf("a stale socket is not taken over: %v", err)
 	}
 	l.Close()
+}
+
+// converse has a device serve one end of a pipe, and gives the other.
+func converse(t *testing.T, d *Device) net.Conn {
+	near, far := net.Pipe()
+	d.done.Go(func() {
+		defer far.Close()
+		d.converse(far, true)
+	})
+	t.Cleanup(func() { near.Close() })
+	return near
+}
+
+// A change of many peers takes longer than a client may take for its part.
+func TestUAPIAnswersAlsoWhenTheDeviceTakesLong(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		a := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1)
+		a.apply(t, a.config())
+		c := converse(t, a.Device)
+		if err := a.acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(5*uapiTimeout, a.release)
+		if _, err := io.WriteString(c, "set=1\nfwmark=7\n\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer := make([]byte, 9)
+		if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "errno=0\n\n" {
+			t.Errorf("answer %q, %v", answer, err)
+		}
+	})
+}
+
+func TestUAPIRequestHasAnEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		a := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1)
+		c := converse(t, a.Device)
+		wrote := make(chan int)
+		go func() {
+			lines, sent := bytes.Repeat([]byte("fwmark=7\n"), 10_000), 0
+			io.WriteString(c, "set=1\n")
+			for {
+				n, err := c.Write(lines)
+				if sent += n; err != nil {
+					wrote <- sent
+					return
+				}
+			}
+		}()
+		answer, err := io.ReadAll(c)
+		if want := fmt.Sprintf("errno=%d\n\n", -int(syscall.EMSGSIZE)); string(answer) != want || err != nil {
+			t.Errorf("answer %q, %v; want %q", answer, err, want)
+		}
+		if n := <-wrote; n > uapiBodyLimit {
+			t.Errorf("%d bytes were read", n)
+		}
+	})
+}
+
+// Who sends a line now and then does not hold a place for ever.
+func TestUAPIRequestThatTricklesIsCutOff(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		a := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1)
+		c := converse(t, a.Device)
+		start := time.Now()
+		for _, err := io.WriteString(c, "set=1\n"); err == nil; _, err = io.WriteString(c, "fwmark=7\n") {
+			pass(time.Second)
+		}
+		if d := time.Since(start); d > uapiTimeout+time.Second {
+			t.Errorf("cut off after %v", d)
+		}
+	})
 }
 
 // As with the kernel, a port of zero is one that the system chooses. A whole configuration, as

@@ -21,7 +21,7 @@ const (
 	burst    = 5                // datagrams at a beat: at 20 ms 250 a second in each direction of each pair
 	datagram = 512              // bytes
 	chunk    = 2 << 10          // bytes of TCP at a beat: at 20 ms 100 kB a second each way
-	patience = 30 * time.Second // for what is still under way at the end
+	patience = 30 * time.Second // for the next of what is still under way at the end
 )
 
 // flows are all traffic between the nodes, and what became of it.
@@ -196,23 +196,42 @@ func (f *flows) readStream(c net.Conn) {
 // pattern is a byte that depends on its place, with a period no power of two.
 func pattern(i int) byte { return byte(i % 251) }
 
-// end stops sending, waits for what is under way, and closes everything.
+// end stops sending, waits for what is under way, and closes everything. A connection that is
+// not at its end when nothing comes any more breaks by that.
 func (f *flows) end() {
 	close(f.stop)
-	deadline := time.Now().Add(patience)
-	for _, c := range f.sockets {
-		if c, ok := c.(interface{ SetDeadline(time.Time) error }); ok {
-			c.SetDeadline(deadline)
-		}
-	}
-	f.sending.Wait()
-	f.streams.Wait()
+	ended := make(chan struct{})
+	var streams sync.WaitGroup
+	streams.Go(func() {
+		f.sending.Wait()
+		f.streams.Wait()
+		close(ended)
+	})
+	f.awaitRest(ended)
+	f.close()
+	streams.Wait()
+}
+
+// awaitRest waits until streams and datagrams are all there, for as long as some still come: on
+// a busy machine it may take long.
+func (f *flows) awaitRest(streams <-chan struct{}) {
 	tick := time.NewTicker(f.beat)
 	defer tick.Stop()
-	for f.received.Load() < f.sent.Load() && time.Now().Before(deadline) {
+	moved := func() int64 { return f.received.Load() + f.streamed.Load() }
+	last, since := moved(), time.Now()
+	for time.Since(since) < patience {
 		<-tick.C
+		if now := moved(); now != last {
+			last, since = now, time.Now()
+		}
+		select {
+		case <-streams:
+			if f.received.Load() >= f.sent.Load() {
+				return
+			}
+		default:
+		}
 	}
-	f.close()
 }
 
 func (f *flows) close() {

@@ -56,7 +56,8 @@ func (t *turn) doubts() {
 		if t.tracker.get(p.wg).count != d.count {
 			continue
 		}
-		if t.read(); t.stood[p.key].Before(d.since) {
+		t.read()
+		if stood, seen := t.stood[p.key]; seen && stood.Before(d.since) {
 			t.after = append(t.after, func() { initiateAnew(p.wg) })
 		}
 	}

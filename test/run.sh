@@ -10,8 +10,7 @@ log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
 
 # Tests count every packet, so packages run one after the other, each with the machine to
-# itself, once all of them are built. On a machine that others keep busy one may still fail
-# for want of time: up to four are run once more, and are named.
+# itself, once all of them are built.
 export CGO_ENABLED=1
 failed=0
 number=0
@@ -22,7 +21,7 @@ while read -r module; do
 		cd "$module"
 		"${GO:-go}" test -race -run='^$' ./... >/dev/null
 		"$gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$log/$number.json" \
-			--rerun-fails=1 --rerun-fails-max-failures=4 --packages ./... \
+			--packages ./... \
 			-- -race -p=1 -shuffle=on -timeout=20m </dev/null
 	) || failed=1
 done < <(test/modules.sh)

@@ -14,10 +14,23 @@
 //	       ── rule 7108: lookup main suppress_prefixlength 0   only with a default route
 //	       ── rule 7109: not fwmark 0x3053 lookup 7107         in the tunnel: the LAN stays
 //
+// What is the node's own within a range of the mesh is thrown from table 7107 to the main one.
+//
+// Packets cross the table "inet stillwire" so (firewall.go has the rules):
+//
+//	in     raw prerouting      spoofed sources, strangers to the mesh address, strangers' encapsulation
+//	cross  mangle forward      only local sources into the tunnel, TCP segments that fit
+//	sent   raw output          outer packets are not tracked
+//	out    mangle postrouting  the mesh leaves by the tunnel and by routes of the plan alone
+//	nat    srcnat postrouting  pods to the world, with Options.Masquerade
+//
 // Everything is read back from the kernel before it is changed, and nothing is remembered but
 // sysctls: what an agent left behind is adopted by the next one, or removed by Uninstall, also
 // long after. The end of the process removes nothing, so that packets of the mesh wait for the
 // next agent and never leave in clear text.
+//
+// What it cannot do: keep packets in between the boot of the machine and the first Apply, and see
+// the policy of a FORWARD chain of xtables without nftables.
 //
 // Only netlink, nftables over netlink, /proc and /dev/net/tun are used. No process is started.
 // A Host opens its sockets in the network namespace of the calling thread, call by call.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -48,6 +49,30 @@ func familyName(f nftables.TableFamily) string {
 
 // forwardTag is the comment of a rule of ours in a chain of others.
 func (o Options) forwardTag() string { return "stillwire forwards " + o.Interface }
+
+// foreignLook is what was found in the chains of others.
+type foreignLook struct {
+	chains  []foreign
+	filters uint64 // Host.filters when it was read
+	at      time.Time
+}
+
+// foreignFor is how long a look at foreign chains is good. Not all that may happen to them is
+// noticed, and there may be ten thousand.
+const foreignFor = 30 * time.Second
+
+func (h *Host) foreignChains(k *kernel) ([]foreign, error) {
+	now := h.filters.Load()
+	if l := h.foreign; l != nil && h.watched.Load() && !h.opt.NoRepair && l.filters == now && time.Since(l.at) < foreignFor {
+		return l.chains, nil
+	}
+	h.foreign = nil
+	chains, err := k.readForeign(h.opt)
+	if err == nil {
+		h.foreign = &foreignLook{chains, now, time.Now()}
+	}
+	return chains, err
+}
 
 // readForeign looks at the base chains of all tables but ours. Tables of xtables without
 // nftables cannot be seen this way.
@@ -187,7 +212,8 @@ func isDrop(data []byte) (drop bool) {
 }
 
 // forwardSteps opens the chains that drop, or names them. Without need, nothing is left in them.
-func (o Options) forwardSteps(chains []foreign, plan mesh.HostPlan) (steps []step, problems []mesh.Problem) {
+func (h *Host) forwardSteps(chains []foreign, plan mesh.HostPlan) (steps []step, problems []mesh.Problem) {
+	o := h.opt
 	for _, f := range chains {
 		if f.hook != *nftables.ChainHookForward {
 			continue
@@ -200,8 +226,12 @@ func (o Options) forwardSteps(chains []foreign, plan mesh.HostPlan) (steps []ste
 				"accept what comes from and goes to "+o.Interface+" there, or allow forward rules"))
 		case needed && len(f.ours) != 2:
 			steps = append(steps, step{changes: []mesh.HostChange{{What: "forward", Name: f.String(), New: "accept " + o.Interface}},
-				field: "forward", do: func(k *kernel) error { return k.openForeign(o, f) }})
+				field: "forward", do: func(k *kernel) error {
+					h.foreign = nil // the handles of its rules are others now
+					return k.openForeign(o, f)
+				}})
 		case len(f.ours) > 0 && (!o.ForwardRules || !f.drops):
+			h.foreign = nil
 			steps = append(steps, closeForeign(o, f))
 		}
 	}

@@ -23,6 +23,8 @@ type Host struct {
 	changes atomic.Uint64                // of the surroundings, as Run sees them
 	watched atomic.Bool                  // Run sees them
 	index   atomic.Int64                 // of the TUN when it was last looked at; 0: none
+	filters atomic.Uint64                // changes of foreign chains, as Run sees them
+	foreign *foreignLook                 // the last; nil: none. It belongs to the goroutine of Apply.
 	fight   *fight
 
 	mu  sync.Mutex // guards tun
@@ -142,7 +144,7 @@ func (h *Host) steps(k *kernel, plan mesh.HostPlan) (want wanted, steps []step, 
 // filterSteps are those of packet filters: ours, those of others that stand in the way, and the
 // connections that are tracked.
 func (h *Host) filterSteps(k *kernel, plan mesh.HostPlan, want *wanted) (steps, afterwards []step, problems []mesh.Problem) {
-	chains, err := k.readForeign(h.opt)
+	chains, err := h.foreignChains(k)
 	if err != nil {
 		return []step{failing(firewall, err)}, nil, nil
 	}
@@ -156,7 +158,7 @@ func (h *Host) filterSteps(k *kernel, plan mesh.HostPlan, want *wanted) (steps, 
 	if steps, err = firewallSteps(have, want.firewall); err != nil {
 		return []step{failing(firewall, err)}, nil, nil
 	}
-	forward, problems := h.opt.forwardSteps(chains, plan)
+	forward, problems := h.forwardSteps(chains, plan)
 	return append(steps, forward...), h.opt.conntrackSteps(have, want.firewall), problems
 }
 

@@ -118,13 +118,13 @@ func TestFightIsNamedAndSlowsDown(t *testing.T) {
 	}
 }
 
-func TestOverflowMakesAFullLook(t *testing.T) {
+func TestStormOfOursEndsInOrder(t *testing.T) {
 	r := newRig(t)
 	r.apply(plan())
 	whole := r.ours()
 	k := r.keep(plan())
 	k.quiet()
-	// More than the buffer holds, faster than it is read, and ours among it.
+	// A storm of routes with our number in our table.
 	var batch []string
 	for i := range 60000 {
 		batch = append(batch, fmt.Sprintf("route add 10.%d.%d.%d/32 via 192.0.2.2 table 7107 proto 107", 100+i>>16, i>>8&255, i&255))

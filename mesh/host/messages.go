@@ -5,6 +5,7 @@ package host
 import (
 	"bytes"
 	"encoding/binary"
+	"sync/atomic"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -144,6 +145,7 @@ func attributes(m []byte, from int, f func(kind uint16, value []byte)) {
 type nftSorter struct {
 	link  []byte          // the name of our interface, as a rule has it
 	drops map[string]bool // foreign chains that drop what is forwarded or comes in
+	noted *atomic.Uint64  // counts what concerns us of foreign chains
 }
 
 // sort looks for the name of our table, which is the first attribute of every message about what
@@ -159,11 +161,16 @@ func (s *nftSorter) sort(b []byte) (ours, _ bool) {
 			ours = true
 			return
 		}
+		var noted bool
 		switch kind & 0xff {
 		case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
-			ours = ours || s.dropChanged(m, kind&0xff == unix.NFT_MSG_NEWCHAIN)
+			noted = s.dropChanged(m, kind&0xff == unix.NFT_MSG_NEWCHAIN)
 		case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-			ours = ours || bytes.Contains(m, s.link)
+			noted = bytes.Contains(m, s.link)
+		}
+		if noted {
+			s.noted.Add(1)
+			ours = true
 		}
 	})
 	return ours, false
@@ -188,14 +195,30 @@ func (s *nftSorter) dropChanged(m []byte, exists bool) bool {
 			})
 		}
 	})
+	key = chainKey(m[atFamily], key)
+	was := s.drops[key]
+	if !exists { // the kernel names it and says no more
+		delete(s.drops, key)
+		return was
+	}
 	if hook != unix.NF_INET_FORWARD && hook != unix.NF_INET_LOCAL_IN {
 		return false
 	}
-	key = string(m[atFamily]) + key
-	drops := exists && policy == verdictDrop
-	was := s.drops[key]
+	drops := policy == verdictDrop
 	if delete(s.drops, key); drops {
 		s.drops[key] = true
 	}
 	return drops != was
+}
+
+// chainKey tells chains apart, by their family and their names as the kernel has them.
+func chainKey(family byte, names string) string { return string([]byte{family}) + names }
+
+// know takes down those that are there at the beginning.
+func (s *nftSorter) know(chains []foreign) {
+	for _, f := range chains {
+		if f.drops {
+			s.drops[chainKey(byte(f.family), f.table+"\x00"+f.chain+"\x00")] = true
+		}
+	}
 }

@@ -34,14 +34,13 @@ func TestMain(m *testing.M) {
 //	pod 10.2.0.2 ── node ── lan 192.0.2.2
 //	                 10.2.0.1   192.0.2.1/24, default via 192.0.2.254
 type rig struct {
-	t         *testing.T
-	node      *netns.Namespace
-	pod, lan  *netns.Namespace
-	options   host.Options
-	host      *host.Host
-	lab       *netns.Lab
-	stateDir  string
-	inChanges []mesh.HostChange
+	t        *testing.T
+	node     *netns.Namespace
+	pod, lan *netns.Namespace
+	options  host.Options
+	host     *host.Host
+	lab      *netns.Lab
+	stateDir string
 }
 
 func newRig(t *testing.T, edit ...func(*host.Options)) *rig {

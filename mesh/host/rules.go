@@ -25,9 +25,6 @@ type rule struct {
 	unknownPart bool // it has something that none of ours has
 }
 
-// bands is how many priorities in a row are ours.
-const bands = 3
-
 func (r rule) name() string {
 	if r.Family == unix.AF_INET6 {
 		return fmt.Sprintf("%d IPv6", r.Priority)

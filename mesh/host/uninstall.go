@@ -70,13 +70,18 @@ func Uninstall(ctx context.Context, o Options) ([]mesh.HostChange, error) {
 	return done, err
 }
 
-// unserved attaches to the TUN for a moment, which only one process can.
+// unserved attaches to the TUN for a moment, which only one process can. A machine that has no
+// TUNs any more has nobody who serves one.
 func (o Options) unserved() error {
 	file, err := o.open()
-	if err != nil {
-		return err
+	if err == nil {
+		return file.Close()
 	}
-	return file.Close()
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		return busy
+	}
+	return nil
 }
 
 // removeLink removes a link of ours, which takes its addresses and routes along.

@@ -143,7 +143,13 @@ func (h *Host) listen() (sockets []socket) {
 		h.opt.Log.Warn().Err(err).Msg("cannot watch nftables, the table is compared at each resync")
 		return sockets
 	}
-	s := &nftSorter{link: linkBytes(h.opt.Interface), drops: make(map[string]bool)}
+	s := &nftSorter{link: []byte(h.opt.Interface), noted: &h.filters, drops: make(map[string]bool)}
+	if k, err := openKernel(); err == nil {
+		defer k.close()
+		if chains, err := k.readForeign(h.opt); err == nil {
+			s.know(chains)
+		}
+	}
 	return append(sockets, socket{nft, s.sort})
 }
 
@@ -183,6 +189,9 @@ func (h *Host) read(s socket, n news) {
 			ours, around = s.sort(b[:got])
 		} else if !ours {
 			return
+		}
+		if err != nil {
+			h.filters.Add(1)
 		}
 		if around {
 			h.changes.Add(1)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/host"
 )
 
 // keeper is what an agent does with a host: it applies one plan whenever it is told to look.
@@ -73,7 +74,7 @@ func (k *keeper) quiet() {
 	k.r.t.Helper()
 	for {
 		before := k.looks.Load()
-		<-time.After(1500 * time.Millisecond)
+		<-time.After(1200 * time.Millisecond)
 		if k.looks.Load() == before {
 			return
 		}
@@ -106,6 +107,7 @@ func (r *rig) ours() string {
 		out, err := r.tryRun("ip", strings.Fields(args)...)
 		all = append(all, out, fmt.Sprint(err))
 	}
+	all = append(all, readFile(r.t, r.node, "/proc/sys/net/ipv4/ip_forward"))
 	return strings.Join(append(all, r.run("nft", "-s", "list", "ruleset")), "\n")
 }
 
@@ -126,6 +128,7 @@ func TestWhatOthersRemoveIsBackWithinASecond(t *testing.T) {
 		"link down":      func(r *rig) { r.node.IP("link set stillwire0 down") },
 		"MTU":            func(r *rig) { r.node.IP("link set stillwire0 mtu 1300") },
 		"link":           func(r *rig) { r.node.IP("link del stillwire0") },
+		"sysctl":         func(r *rig) { r.node.Sysctl("net/ipv4/ip_forward", "0") },
 		"nft table":      func(r *rig) { r.node.NFT("delete table inet stillwire") },
 		"nft ruleset":    func(r *rig) { r.node.NFT("flush ruleset") },
 		"nft chain":      func(r *rig) { r.node.NFT("flush chain inet stillwire in") },
@@ -152,5 +155,39 @@ func TestWhatOthersRemoveIsBackWithinASecond(t *testing.T) {
 				t.Errorf("%d repairs for one damage", n)
 			}
 		})
+	}
+}
+
+func TestForeignDropPolicyIsNoticedWhenItComes(t *testing.T) {
+	for _, opened := range []bool{false, true} {
+		r := newRig(t, func(o *host.Options) { o.ForwardRules = opened })
+		r.apply(plan())
+		k := r.keep(plan())
+		k.quiet()
+		looks := k.looks.Load()
+		r.node.NFT("add table ip kube", "add chain ip kube forward { type filter hook forward priority 0 ; }", "add chain ip kube nat { type nat hook postrouting priority 100 ; }")
+		for i := range 100 { // as a kube-proxy goes on
+			r.node.NFT("add chain ip kube forward { type filter hook forward priority 0 ; }", fmt.Sprintf("add chain ip kube svc%d", i), fmt.Sprintf("add rule ip kube svc%d counter accept", i))
+		}
+		k.quiet()
+		if n := k.looks.Load() - looks; n != 0 {
+			t.Errorf("%d looks at chains that drop nothing", n)
+		}
+		r.node.NFT("add table ip filter", "add chain ip filter FORWARD { type filter hook forward priority 0 ; policy drop ; }")
+		k.quiet()
+		rules := strings.Count(r.run("nft", "list", "table", "ip", "filter"), "stillwire forwards")
+		if problems := *k.problems.Load(); opened && (len(problems) != 0 || rules != 2) || !opened && (len(problems) != 1 || rules != 0) {
+			t.Errorf("opened %t: problems %v, %d rules", opened, problems, rules)
+		}
+		r.node.NFT("flush chain ip filter FORWARD")
+		k.quiet()
+		if rules := strings.Count(r.run("nft", "list", "table", "ip", "filter"), "stillwire forwards"); opened && rules != 2 {
+			t.Errorf("%d rules after they were removed", rules)
+		}
+		r.node.NFT("delete table ip filter")
+		k.quiet()
+		if problems := *k.problems.Load(); len(problems) != 0 {
+			t.Errorf("problems after the policy has gone: %v", problems)
+		}
 	}
 }

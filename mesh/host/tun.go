@@ -160,21 +160,29 @@ func control(file *os.File, f func(fd int) error) error {
 	return errors.Join(err, inner)
 }
 
-// holder finds who has the TUN open, which root can see.
+// holder finds who has the TUN open, which root can see. A TUN of the same name in another
+// network namespace is another one.
 func holder(name string) *BusyError {
 	busy := &BusyError{Interface: name}
 	infos, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
 	for _, info := range infos {
-		if !attachedTo(info, name) {
+		proc := filepath.Dir(filepath.Dir(info))
+		if !attachedTo(info, name) || !here(proc) {
 			continue
 		}
-		proc := filepath.Dir(filepath.Dir(info))
 		busy.PID, _ = strconv.Atoi(filepath.Base(proc))
 		comm, _ := os.ReadFile(filepath.Join(proc, "comm"))
 		busy.Program = strings.TrimSpace(string(comm))
 		break
 	}
 	return busy
+}
+
+// here reports whether a process is this one, or lives in the network namespace of this thread.
+func here(proc string) bool {
+	own, _ := os.Readlink("/proc/thread-self/ns/net")
+	its, err := os.Readlink(filepath.Join(proc, "ns/net"))
+	return err == nil && its == own || filepath.Base(proc) == strconv.Itoa(os.Getpid())
 }
 
 func attachedTo(info, name string) bool {

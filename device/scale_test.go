@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
 	"github.com/stillwire/stillwire/device/devicetest"
 )
@@ -84,6 +85,34 @@ func TestChangesOfOthersLoseNothing(t *testing.T) {
 			t.Errorf("endpoint moved from %v to %v", before.Endpoint, after.Endpoint)
 		}
 	})
+}
+
+// To know one live address the whole device is read, under the lock.
+func TestSupervisorLeavesTheDeviceToOthers(t *testing.T) {
+	net := devicetest.NewNetwork(devicetest.Options{})
+	defer net.Close()
+	a := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1, func(o *Options) { o.Log = o.Log.Level(zerolog.WarnLevel) })
+	peers := idlePeers(3000)
+	peers[0].Endpoint = Endpoint{Host: "192.0.2.77", Port: 51820}
+	a.apply(t, a.config(peers...))
+	peer := a.model.peers[peers[0].PublicKey]
+	var held, looks int
+	tick := time.NewTicker(100 * time.Microsecond)
+	defer tick.Stop()
+	for start := time.Now(); time.Since(start) < time.Second; <-tick.C {
+		a.tracker.logger().Verbosef("%v - Handshake did not complete after 5 seconds, retrying (try %d)", peer.wg, 2)
+		looks++
+		select {
+		case a.lock <- struct{}{}:
+			peer.path.heard = true
+			a.release()
+		default:
+			held++
+		}
+	}
+	if held > looks/2 {
+		t.Errorf("the supervisor had the lock at %d of %d looks", held, looks)
+	}
 }
 
 // BenchmarkOneChange is the cost of one change on a device with that many peers.

@@ -50,6 +50,9 @@ const (
 	settle    = 100 * time.Millisecond
 	maxTry    = 5 * time.Minute // between two addresses of a peer long silent
 	saveAfter = time.Second     // changes of live endpoints are gathered so long
+	// To know one live address the whole device is read, under the lock. So many times as long
+	// as that took it is left to others, and news are gathered.
+	restAfterRead = 4
 )
 
 // turn is one look of the supervisor at everything. What it wants done is done after the
@@ -62,6 +65,9 @@ type turn struct {
 	stood   map[PublicKey]time.Time      // since when each session stands; read with live
 	changes []Change
 	after   []func()
+
+	received map[PublicKey]uint64 // bytes; read with live
+	rest     time.Duration        // after a reading, before the next turn
 }
 
 // supervise is the device's one goroutine: it resolves names, moves endpoints of silent
@@ -70,9 +76,17 @@ func (d *Device) supervise() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		next, ok := d.look()
+		next, rest, ok := d.look()
 		if !ok {
 			return
+		}
+		if rest > 0 {
+			timer.Reset(rest)
+			select {
+			case <-d.ctx.Done():
+				return
+			case <-timer.C:
+			}
 		}
 		if next.IsZero() {
 			timer.Stop()
@@ -89,9 +103,9 @@ func (d *Device) supervise() {
 	}
 }
 
-func (d *Device) look() (next time.Time, ok bool) {
+func (d *Device) look() (next time.Time, rest time.Duration, ok bool) {
 	if d.acquire(d.ctx) != nil {
-		return next, false
+		return next, 0, false
 	}
 	t := turn{Device: d, now: time.Now()}
 	t.handshakes()
@@ -108,7 +122,7 @@ func (d *Device) look() (next time.Time, ok bool) {
 		f()
 	}
 	d.tell(t.changes)
-	return t.next, true
+	return t.next, t.rest, true
 }
 
 // tell reports changes that nobody asked for by a call.
@@ -291,13 +305,15 @@ func (t *turn) read() {
 	if t.live != nil {
 		return
 	}
-	t.live, t.stood = make(map[PublicKey]netip.AddrPort), make(map[PublicKey]time.Time)
+	t.live, t.stood, t.received = make(map[PublicKey]netip.AddrPort), make(map[PublicKey]time.Time), make(map[PublicKey]uint64)
+	start := time.Now()
 	s, err := t.observe()
+	t.rest = restAfterRead * time.Since(start)
 	if err != nil {
 		return
 	}
 	for _, seen := range s.Peers {
-		t.live[seen.PublicKey], t.stood[seen.PublicKey] = seen.Endpoint, seen.LastHandshake
+		t.live[seen.PublicKey], t.stood[seen.PublicKey], t.received[seen.PublicKey] = seen.Endpoint, seen.LastHandshake, seen.ReceiveBytes
 	}
 }
 

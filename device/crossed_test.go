@@ -57,6 +57,79 @@ func TestCrossedHandshakeIsMadeAnew(t *testing.T) {
 	}
 }
 
+// Handshakes that cross again and again are made anew ever later.
+func TestCrossingsBackOff(t *testing.T) {
+	bubble(t, func(t *testing.T, net *devicetest.Network) {
+		a, b := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1), newNode(t, net.Host("192.0.2.2"), "10.9.0.2", 2)
+		a.apply(t, a.config(b.asPeer("192.0.2.2:51820", 0)))
+		pass(time.Second)
+		peer := a.model.peers[b.key.Public()].wg
+		cross := func() {
+			a.tracker.logger().Verbosef("%v - Sending handshake response", peer)
+			a.tracker.logger().Verbosef("%v - Received handshake response", peer)
+		}
+		var initiations atomic.Int64
+		net.Tap(func(d devicetest.Datagram) devicetest.Verdict {
+			if d.Payload[0] == 1 {
+				initiations.Add(1)
+				cross()
+			}
+			return devicetest.Drop
+		})
+		cross()
+		pass(20 * time.Second)
+		if got := initiations.Load(); got < 5 || got > 12 {
+			t.Errorf("%d handshakes in 20 s", got)
+		}
+	})
+}
+
+// A handshake that renews a session may cross too. Where the session goes on, no packet shall
+// wait for another handshake; where nothing is heard any more, one is made.
+func TestCrossedRenewalLeavesASessionThatWorks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		deaf bool
+		want bool // a handshake
+	}{{"session works", false, false}, {"nothing is heard", true, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, net *devicetest.Network) {
+				host := net.Host("192.0.2.2")
+				a, b := newNode(t, net.Host("192.0.2.1"), "10.9.0.1", 1), newNode(t, host, "10.9.0.2", 2)
+				b.apply(t, b.config(a.asPeer("", 0)))
+				a.apply(t, a.config(b.asPeer("192.0.2.2:51820", 0)))
+				exchange(t, a, b, 1, 10)
+				pass(time.Minute)
+				var initiations atomic.Int64
+				net.Tap(func(d devicetest.Datagram) devicetest.Verdict {
+					switch {
+					case d.Payload[0] == 1:
+						initiations.Add(1)
+					case d.From == host && tt.deaf && initiations.Load() == 0:
+						return devicetest.Drop
+					}
+					return devicetest.Pass
+				})
+				for _, line := range []string{"%v - Sending handshake initiation", "%v - Sending handshake response", "%v - Received handshake response"} {
+					a.tracker.logger().Verbosef(line, a.model.peers[b.key.Public()].wg)
+				}
+				for seq := range uint64(100) {
+					a.send(t, b, 11+seq)
+					b.send(t, a, 11+seq)
+					pass(10 * time.Millisecond)
+				}
+				if got := initiations.Load() > 0; got != tt.want {
+					t.Errorf("%d handshakes", initiations.Load())
+				}
+				mustHave(t, b, 11, 110)
+				if !tt.deaf {
+					mustHave(t, a, 11, 110)
+				}
+			})
+		})
+	}
+}
+
 // Each side's initiation arrives while the other's is under way, so each gives up its own,
 // and nobody may speak in the sessions that they answer with. On their own, both would try
 // again after 5 s.

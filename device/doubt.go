@@ -13,11 +13,22 @@ import "time"
 // So there are two sessions, and nobody may speak first in either. On their own, both sides
 // would try again after 5 s. The supervisor does so sooner, one side after the other.
 
-// doubt is a session that may not stand, because two initiations met.
+// doubt is a session that may not stand, because two initiations met or crossed.
 type doubt struct {
 	since time.Time
 	count uint64    // of handshake messages until then; more since have settled it
 	due   time.Time // for a look whether it stands
+
+	// Where a session was renewed, it stands when something is received between two looks.
+	renewal  bool
+	looked   bool
+	received uint64 // bytes, at the first look
+}
+
+// crossings are handshakes with a peer that crossed of late.
+type crossings struct {
+	count int
+	last  time.Time
 }
 
 const (
@@ -25,6 +36,9 @@ const (
 	doubtTime = 500 * time.Millisecond
 	// Looking reads the whole device, so all looks of this time are made at once.
 	doubtStep = 250 * time.Millisecond
+
+	crossingsTime = time.Minute // without another crossing, and they are forgotten
+	maxDoublings  = 4           // of settle: to 1.6 s, on the other side to 4.8 s
 )
 
 // mistrust notes sessions that do not stand, or may not. Should it be so on both sides, the
@@ -36,12 +50,28 @@ func (t *turn) mistrust(p *peer, n news) {
 	}
 	if n.met {
 		tr := t.tracker.get(p.wg)
-		t.model.doubts[p] = doubt{tr.last, tr.count, t.now.Add(order*doubtTime + doubtStep).Truncate(doubtStep)}
+		t.model.doubts[p] = doubt{since: tr.last, count: tr.count, due: t.now.Add(order*doubtTime + doubtStep).Truncate(doubtStep)}
 	}
-	if n.crossed {
-		delete(t.model.doubts, p)
-		t.model.anew[p] = t.now.Add(2*order*settle - settle)
+	if !n.crossed {
+		return
 	}
+	delete(t.model.doubts, p)
+	wait := (2*order*settle - settle) << p.crossings.another(t.now)
+	if n.renewal {
+		t.model.doubts[p] = doubt{count: t.tracker.get(p.wg).count, due: t.now.Add(wait), renewal: true}
+		return
+	}
+	t.model.anew[p] = t.now.Add(wait)
+}
+
+// another counts a crossing and returns how often the wait for a new handshake doubles.
+func (c *crossings) another(now time.Time) (doublings int) {
+	if now.Sub(c.last) > crossingsTime {
+		c.count = 0
+	}
+	doublings = min(c.count, maxDoublings)
+	c.count, c.last = c.count+1, now
+	return doublings
 }
 
 // doubts has handshakes made anew where no session stands: wireguard-go tells so by the time
@@ -57,7 +87,17 @@ func (t *turn) doubts() {
 			continue
 		}
 		t.read()
-		if stood, seen := t.stood[p.key]; seen && stood.Before(d.since) {
+		stood, seen := t.stood[p.key]
+		switch received := t.received[p.key]; {
+		case !seen:
+		case d.renewal && !d.looked:
+			d.looked, d.received, d.due = true, received, t.now.Add(2*settle)
+			t.model.doubts[p] = d
+			t.next = earlier(t.next, d.due)
+		case d.renewal && received == d.received:
+			t.tracker.giveUp(p.wg)
+			t.after = append(t.after, func() { initiateAnew(p.wg) })
+		case !d.renewal && stood.Before(d.since):
 			t.after = append(t.after, func() { initiateAnew(p.wg) })
 		}
 	}

@@ -40,6 +40,7 @@ type peer struct {
 	keepalive time.Duration
 	allowed   []netip.Prefix // sorted
 	path      path
+	crossings crossings
 	shown     atomic.Pointer[shown] // what errors tell, for who does not hold the lock
 }
 

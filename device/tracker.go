@@ -34,6 +34,7 @@ type tracker struct {
 // track is what is known of one peer's handshakes.
 type track struct {
 	last    time.Time     // last authenticated handshake message; zero: never
+	older   time.Time     // last of the handshake before that one
 	count   uint64        // of them
 	stood   time.Time     // last response that began a session, which wireguard-go counts thereafter
 	tries   int           // initiations since then
@@ -54,6 +55,7 @@ type news struct {
 	first     bool // the first initiation after silence
 	unsent    bool // the initiation could not be sent at all
 	crossed   bool // a session was begun in which nothing can be received
+	renewal   bool // and there was another before it, that may go on
 	met       bool // two first initiations met, and each side may have given up its own
 }
 
@@ -129,7 +131,11 @@ func (t *tracker) called(p *wg.Peer) {
 }
 
 func (tr *track) complete(n *news) {
-	tr.last, tr.tries, tr.err, tr.void = time.Now(), 0, nil, false
+	now := time.Now()
+	if now.Sub(tr.last) >= rekeyTimeout {
+		tr.older = tr.last
+	}
+	tr.last, tr.tries, tr.err, tr.void = now, 0, nil, false
 	tr.count++
 	close(tr.changed)
 	tr.changed = make(chan struct{})
@@ -154,8 +160,26 @@ func (tr *track) stand(n *news) {
 	tr.stood = tr.last
 }
 
+// cross leaves it open whether a session stands that was there before: doubts looks.
 func (tr *track) cross(n *news) {
-	tr.last, tr.stood, tr.void, n.crossed = time.Time{}, time.Time{}, true, true
+	now := time.Now()
+	before := tr.last
+	if now.Sub(before) < rekeyTimeout {
+		before = tr.older
+	}
+	n.crossed, n.renewal = true, track{last: before}.alive(now)
+	tr.stood, tr.void = time.Time{}, true
+	if !n.renewal {
+		tr.last = time.Time{}
+	}
+}
+
+// giveUp notes that no session stands.
+func (t *tracker) giveUp(p *wg.Peer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tr := t.trackLocked(p)
+	tr.last, tr.older = time.Time{}, time.Time{}
 }
 
 // acquit follows a response that was announced and then not made, as the one to our own

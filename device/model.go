@@ -28,6 +28,7 @@ type model struct {
 	hurry      map[*peer]time.Time // when the next address gets its turn
 	anew       map[*peer]time.Time // when a handshake with a new address is begun
 	doubts     map[*peer]doubt     // sessions that may not stand
+	vigil      vigil
 }
 
 // peer is one peer of the model. key and wg never change. All but these and shown is guarded by
@@ -41,6 +42,7 @@ type peer struct {
 	allowed   []netip.Prefix // sorted
 	path      path
 	crossings crossings
+	watch     watch
 	shown     atomic.Pointer[shown] // what errors tell, for who does not hold the lock
 }
 
@@ -56,6 +58,7 @@ func (p *peer) show() { p.shown.Store(&shown{p.name, p.path.applied, p.path.prob
 // declare notes what the operator wrote and what was written for it.
 func (p *peer) declare(e Endpoint, written netip.AddrPort) {
 	p.path.declare(e, written)
+	p.watch.declare(time.Now())
 	p.show()
 }
 
@@ -72,6 +75,7 @@ func newModel() model {
 		hurry:  make(map[*peer]time.Time),
 		anew:   make(map[*peer]time.Time),
 		doubts: make(map[*peer]doubt),
+		vigil:  vigil{confirm: make(map[*peer]confirmation)},
 		routes: &routes{},
 	}
 }

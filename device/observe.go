@@ -24,7 +24,7 @@ func (d *Device) observe() (State, error) {
 		seen := &s.Peers[i]
 		if p := d.model.peers[seen.PublicKey]; p != nil {
 			seen.Name, seen.Declared, seen.Applied = p.name, p.path.declared, p.path.applied
-			seen.EndpointProblem = p.path.problem
+			seen.EndpointProblem, seen.HandshakeProblem = p.path.problem, p.watch.trouble
 			seen.Handshakes = d.tracker.get(p.wg).count
 		}
 	}

@@ -26,6 +26,7 @@ type PeerState struct {
 	Applied             netip.AddrPort // invalid: never set by us
 	Endpoint            netip.AddrPort // invalid: none
 	EndpointProblem     string         // why Declared cannot be used as it is; "": nothing is wrong
+	HandshakeProblem    string         // why there is no session, when that has been so for 10 s; "": nothing is wrong
 	PersistentKeepalive time.Duration
 	AllowedIPs          []netip.Prefix // masked, sorted
 	LastHandshake       time.Time      // zero: never

@@ -113,6 +113,8 @@ func (d *Device) look() (next time.Time, rest time.Duration, ok bool) {
 	t.hurries()
 	t.initiations()
 	t.doubts()
+	t.confirmations()
+	t.refusals()
 	t.greet()
 	t.announcements()
 	t.saveWhenDue()
@@ -144,6 +146,7 @@ func (t *turn) handshakes() {
 			continue
 		}
 		t.mistrust(p, n)
+		t.watchOver(p, n)
 		if n.completed {
 			t.answered(p)
 			continue

@@ -29,6 +29,8 @@ type tracker struct {
 	mu    sync.Mutex
 	peers map[*wg.Peer]*track
 	news  map[*wg.Peer]news
+
+	strangers strangers
 }
 
 // track is what is known of one peer's handshakes.
@@ -38,6 +40,7 @@ type track struct {
 	count   uint64        // of them
 	stood   time.Time     // last response that began a session, which wireguard-go counts thereafter
 	tries   int           // initiations since then
+	since   time.Time     // the first of them
 	sent    time.Time     // the last of them that left; zero: none is under way
 	err     error         // why the last one could not be sent
 	replied bool          // a response was sent, and no initiation since
@@ -65,6 +68,8 @@ func newTracker(log zerolog.Logger) *tracker {
 		wake:  make(chan struct{}, 1),
 		peers: make(map[*wg.Peer]*track),
 		news:  make(map[*wg.Peer]news),
+
+		strangers: strangers{make(map[string]stranger), make(map[string]time.Time)},
 	}
 }
 
@@ -74,6 +79,8 @@ func (t *tracker) logger() *wg.Logger {
 		Verbosef: func(format string, args ...any) {
 			if p := peerOf(args); p != nil {
 				t.event(p, format, args)
+			} else {
+				t.turnedAway(format, args)
 			}
 			if e := t.log.Trace(); e.Enabled() {
 				e.Msgf(format, args...)
@@ -196,7 +203,9 @@ func (t *tracker) initiated(p *wg.Peer) {
 	t.tell(p, func(tr *track, n *news) {
 		tr.tries++
 		tr.sent, tr.err, tr.replied = time.Now(), nil, false
-		n.first = tr.tries == 1
+		if n.first = tr.tries == 1; n.first {
+			tr.since = tr.sent
+		}
 	})
 }
 

@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+var _ mesh.Host = (*host.Host)(nil)
+
 // A machine, what is on its pod bridge, its neighbour, and the world behind a router:
 //
 //	pod 10.2.0.2 ── node ── lan 192.0.2.2

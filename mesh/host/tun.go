@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -27,6 +28,7 @@ type TUN struct {
 	closed   chan struct{}
 	closing  sync.Once
 	forwards sync.WaitGroup
+	plain    atomic.Bool // packets are written one by one
 
 	mu       sync.Mutex
 	current  tun.Device
@@ -48,6 +50,7 @@ func (h *Host) OpenTUN() (tun.Device, error) {
 		opt: h.opt, batch: dev.BatchSize(), current: dev,
 		events: make(chan tun.Event), closed: make(chan struct{}), replaced: make(chan struct{}),
 	}
+	t.plain.Store(h.opt.NoOffload)
 	t.forwards.Go(func() { t.forward(dev) })
 	h.mu.Lock()
 	h.tun = t
@@ -256,21 +259,26 @@ func gone(err error) bool {
 	return errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EBADFD) || errors.Is(err, syscall.EIO)
 }
 
-// Write writes packets. Should the kernel refuse those that were put together, they are tried
-// one by one.
+// Write writes packets. Should the kernel ever refuse those that were put together, they are lost,
+// and all that follow are written one by one.
 func (t *TUN) Write(bufs [][]byte, offset int) (int, error) {
 	dev, _ := t.now()
+	if t.plain.Load() {
+		return writeEach(dev, bufs, offset)
+	}
 	n, err := dev.Write(bufs, offset)
-	if err == nil || gone(err) || len(bufs) == 1 {
-		return n, err
+	if len(bufs) > 1 && errors.Is(err, unix.EINVAL) && !t.plain.Swap(true) {
+		t.opt.Log.Warn().Err(err).Msg("the kernel refuses what offload puts together, writing packets one by one from now on")
 	}
-	var errs error
+	return n, err
+}
+
+func writeEach(dev tun.Device, bufs [][]byte, offset int) (total int, errs error) {
 	for i := range bufs {
-		if _, err := dev.Write(bufs[i:i+1], offset); err != nil {
-			errs = errors.Join(errs, err)
-		}
+		n, err := dev.Write(bufs[i:i+1], offset)
+		total, errs = total+n, errors.Join(errs, err)
 	}
-	return len(bufs), errs
+	return total, errs
 }
 
 // Close ends reads. The TUN stays, with its addresses and routes.

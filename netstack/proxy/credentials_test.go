@@ -206,7 +206,7 @@ func TestReasonsAreAClosedSet(t *testing.T) {
 	}
 }
 
-func TestLogsAreAtDebugAndHoldNoPassword(t *testing.T) {
+func TestLogsOfFlowsAreAtDebugAndHoldNoPassword(t *testing.T) {
 	tg := listenTarget(t, &host{})
 	var log lockedBuffer
 	for _, p := range paths() {
@@ -226,9 +226,13 @@ func TestLogsAreAtDebugAndHoldNoPassword(t *testing.T) {
 	address := serve(t, s)
 	socksConnect(dialProxy(t, address), "anna", planted, tg.address)
 	socksConnect(dialProxy(t, address), "anna", planted+"x", tg.address)
-	eventually(t, "refusal is logged", func() bool { return strings.Contains(log.String(), `"reason":"auth"`) })
+	eventually(t, "refusal is logged", func() bool { return strings.Contains(log.String(), "flow refused") })
 	for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
-		if !strings.Contains(line, `"level":"debug"`) || strings.Contains(line, planted) {
+		level := `"level":"debug"`
+		if strings.Contains(line, "flows are refused") {
+			level = `"level":"warn"`
+		}
+		if !strings.Contains(line, level) || strings.Contains(line, planted) {
 			t.Errorf("log line %s", line)
 		}
 	}

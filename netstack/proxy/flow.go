@@ -75,6 +75,17 @@ func (f *flow) run(ctx context.Context) {
 // refused counts and logs why the client is not served. A flow that was refused by the limits
 // is counted already.
 func (f *flow) refused(r Reason, target string, err error) {
+	f.complain(r, target, err)
+	f.turnedAway(r, target, err)
+}
+
+// complain lets the operator know, in time.
+func (f *flow) complain(r Reason, target string, err error) {
+	f.s.upset.add(r, grievance{f.o.Log, clientHost(f.client), target, err})
+}
+
+// turnedAway is refused without a word to the operator.
+func (f *flow) turnedAway(r Reason, target string, err error) {
 	if f.refusal == "" {
 		f.s.counts.refused.add(r)
 	}

@@ -36,6 +36,7 @@ type httpFlow struct {
 	finish   func() // closes over: the connection is done with
 	handlers sync.WaitGroup
 	requests int
+	asking   bool // for a credential was all that was done so far
 
 	dialing     context.Context
 	stopDialing context.CancelFunc
@@ -64,6 +65,9 @@ func serveHTTP(f *flow) {
 	srv.Serve(&oneListener{conn: h.heard, over: h.over})
 	h.handlers.Wait()
 	h.closeTargets()
+	if h.asking {
+		h.complain(ReasonAuth, "", nil)
+	}
 	if r := h.heard.verdict(); h.requests == 0 && r != "" && f.ctx.Err() == nil {
 		f.refused(r, "", errors.New("connection ended before there was a request"))
 	}
@@ -73,12 +77,14 @@ func serveHTTP(f *flow) {
 type heardConn struct {
 	net.Conn
 	some, late atomic.Bool // something was read; the time to read was over, as net/http also makes it to interrupt
+	length     lengthSeen
 }
 
 func (c *heardConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.some.Store(true)
+		c.length.look(b[:n])
 	}
 	if err != nil && isTimeout(err) {
 		c.late.Store(true)
@@ -167,9 +173,13 @@ func (h *httpFlow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.deny(w, r, err)
 		return
 	}
+	h.asking = false
 	if r.Method == http.MethodConnect {
 		h.connect(w, r)
 		return
+	}
+	if len(r.TransferEncoding) > 0 && h.heard.length.seen.Load() {
+		w.Header().Set("Connection", "close") // RFC 9112, section 6.1
 	}
 	h.pass(w, r)
 }
@@ -230,9 +240,16 @@ func (h *httpFlow) authorized(r *http.Request) bool {
 	return ok && users.Check(user, pass)
 }
 
-// deny answers with one line of text that says why.
+// deny answers with one line of text that says why. What the log gets of the request is its
+// host: the rest is the client's business. A client that waits to be asked for its credential
+// is no trouble yet.
 func (h *httpFlow) deny(w http.ResponseWriter, r *http.Request, err *httpError) {
-	h.refused(err.reason, r.RequestURI, err)
+	h.asking = err.reason == ReasonAuth && r.Header.Get("Proxy-Authorization") == ""
+	if h.asking {
+		h.turnedAway(err.reason, r.Host, err)
+	} else {
+		h.refused(err.reason, r.Host, err)
+	}
 	answer(w, err)
 }
 
@@ -312,6 +329,7 @@ func (h *httpFlow) hijack(w http.ResponseWriter) (net.Conn, error) {
 		h.finish() // whose hands the connection is in now is not known
 		return nil, err
 	}
+	h.heard.length.seen.Store(true) // what comes now is no HTTP: it is not looked at
 	n := rw.Reader.Buffered()
 	if n == 0 {
 		return conn, nil

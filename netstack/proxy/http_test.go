@@ -558,3 +558,43 @@ func TestHTTPUpgradedConnectionIsResetWithItsTarget(t *testing.T) {
 		t.Errorf("cut %v, want %v", got, want)
 	}
 }
+
+// Two lengths are how a request is smuggled: what follows on the connection is not believed
+// (RFC 9112, section 6.1).
+func TestConnectionIsClosedAfterARequestOfTwoLengths(t *testing.T) {
+	for _, tt := range []struct {
+		name, fields string
+		closed       bool
+	}{
+		{"a length", "Content-Length: 3\r\n\r\nabc", false},
+		{"chunked", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", false},
+		{"both", "content-LENGTH: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, address := webProxy(t, Options{})
+			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }))
+			defer web.Close()
+			c := dialProxy(t, address)
+			// In two pieces, cut within the name of the field.
+			request := "POST " + web.URL + "/ HTTP/1.1\r\nHost: x\r\n" + tt.fields
+			io.WriteString(c, request[:len(request)-len(tt.fields)+8])
+			io.WriteString(c, request[len(request)-len(tt.fields)+8:])
+			in := bufio.NewReader(c)
+			res, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := io.ReadAll(res.Body); string(b) != "abc" || err != nil {
+				t.Errorf("answer %q, %v", b, err)
+			}
+			if res.Close != tt.closed {
+				t.Errorf("the response says close: %v, want %v", res.Close, tt.closed)
+			}
+			if tt.closed {
+				if _, err := in.ReadByte(); err != io.EOF {
+					t.Errorf("after the response comes %v, want the end", err)
+				}
+			}
+		})
+	}
+}

@@ -79,8 +79,9 @@ type Options struct {
 
 	// Buffers lends the memory of flows, and may be shared. nil: buffers of its own.
 	Buffers *Buffers
-	// Log gets a debug line per flow and refusal, and says when a limit is reached and when
-	// it is over. Zero: silent.
+	// Log gets a debug line per flow and refusal, says when a limit is reached and when it is
+	// over, and warns of refusals: of the first of a reason at once, then once a minute with
+	// their number. Zero: silent.
 	Log zerolog.Logger
 }
 

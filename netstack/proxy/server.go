@@ -27,6 +27,7 @@ type Server struct {
 
 	opts    atomic.Pointer[Options]
 	counts  counts
+	upset   complaints
 	closing context.Context // ends when Shutdown begins
 	shut    context.CancelFunc
 
@@ -189,6 +190,7 @@ func (s *Server) admit(f *flow) bool {
 	if f.refusal != "" {
 		s.counts.refused.add(f.refusal)
 		if len(s.flows)-s.served >= maxRefusing {
+			f.complain(f.refusal, "", nil)
 			return false
 		}
 	} else {
@@ -245,6 +247,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		ln.Close()
 	}
 	s.mu.Unlock()
+	defer s.upset.end()
 	return drain(ctx, &s.work, s.abortAll)
 }
 

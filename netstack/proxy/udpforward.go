@@ -24,6 +24,7 @@ type UDPForward struct {
 	target  string
 	opts    atomic.Pointer[Options]
 	counts  counts
+	upset   complaints
 	waiting atomic.Int64    // bytes in queues
 	closing context.Context // ends when Shutdown begins
 	shut    context.CancelFunc
@@ -229,6 +230,7 @@ func (u *UDPForward) Shutdown(ctx context.Context) error {
 	u.mu.Lock()
 	u.shut()
 	u.mu.Unlock()
+	defer u.upset.end()
 	err := drain(ctx, &u.work, u.abortAll)
 	u.serving.Wait()
 	return err
@@ -315,6 +317,7 @@ func (m *mapping) run(ctx context.Context) {
 	} else if m.ctx.Err() == nil {
 		reason = DialReason(err)
 		m.u.counts.refused.add(reason)
+		m.u.upset.add(reason, grievance{m.o.Log, m.key.client.Addr().String(), m.u.target, err})
 	}
 	m.end()
 	m.empty(reason)

@@ -127,30 +127,3 @@ func keepUntilRouted(before, want device.Config) device.Config {
 	want.Peers = peers
 	return want
 }
-
-// explain writes a line for each change, and one for what could not be done.
-func (a *Agent) explain(done Done, err error) {
-	for _, c := range done.Device {
-		a.logDevice(c)
-	}
-	for _, c := range done.Host {
-		a.logHost(c)
-	}
-	if err != nil && !errors.Is(err, context.Canceled) {
-		a.o.Log.Error().Err(err).Stringer("retry_in", retryAfter(a.failures)).Msg("not all of the plan could be carried out")
-	}
-}
-
-func (a *Agent) logHost(c HostChange) {
-	e := a.o.Log.Info().Str("what", c.What).Str("name", c.Name)
-	if c.Old != "" {
-		e.Str("old", c.Old)
-	}
-	if c.New != "" {
-		e.Str("new", c.New)
-	}
-	if c.Cause != "" {
-		e.Str("cause", c.Cause)
-	}
-	e.Msg("host changed")
-}

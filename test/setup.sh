@@ -9,6 +9,7 @@ wg       wireguard-tools
 nft      nftables
 ip       iproute2
 curl     curl
+strace   strace
 gcc      gcc
 '
 

@@ -101,3 +101,6 @@ func (p *Process) Wait(atMost time.Duration) error {
 	}
 	return p.err
 }
+
+// PID of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }

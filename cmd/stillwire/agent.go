@@ -73,7 +73,7 @@ type agentCommand struct {
 	meshFlags
 	hostFlags
 	Mode         string        `enum:"auto,tun,netstack" default:"auto" placeholder:"MODE" help:"Carry packets by a kernel TUN (tun) or without privileges (netstack); auto finds out."`
-	Key          string        `placeholder:"FILE" help:"File of the private key, made when there is none (key in the state folder)."`
+	KeyFile      string        `placeholder:"FILE" help:"File of the private key, made when there is none (key in the state folder)."`
 	Masquerade   bool          `help:"Give packets of pods to the world the address of this node."`
 	ForwardRules bool          `help:"Put a rule into each foreign firewall chain that would drop forwarded packets."`
 	Repair       bool          `default:"true" negatable:"" help:"Watch routes, rules and firewall, and repair what others change."`
@@ -109,7 +109,7 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 	if err != nil {
 		return err
 	}
-	keyFile := cmp.Or(c.Key, filepath.Join(c.StateDir, "key"))
+	keyFile := cmp.Or(c.KeyFile, filepath.Join(c.StateDir, "key"))
 	key, made, err := file.Key(keyFile)
 	if err != nil {
 		return &wrong{err}

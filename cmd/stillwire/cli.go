@@ -19,7 +19,7 @@ type commands struct {
 	Uninstall uninstallCommand `cmd:"" help:"Take away what an agent made on this machine."`
 	Check     checkCommand     `cmd:"" help:"Say what of a configuration is read, ignored, refused."`
 	Status    statusCommand    `cmd:"" help:"Say what a running agent knows."`
-	Plan      planCommand      `cmd:"" help:"Say what a reload of a running gateway would change."`
+	Plan      planCommand      `cmd:"" help:"Say what a gateway or an agent would change."`
 	Demo      demoCommand      `cmd:"" help:"Change a device 10,000 times under traffic, and count."`
 	Genkey    genkeyCommand    `cmd:"" help:"Make a private key."`
 	Pubkey    pubkeyCommand    `cmd:"" help:"Make the public key of the private key on stdin."`

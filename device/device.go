@@ -66,6 +66,8 @@ type Device struct {
 	lock  chan struct{} // held by sending; a channel, so that waiting for it obeys a context
 	model model         // guarded by lock
 	up    bool          // guarded by lock
+	// After a port that could not be opened, wireguard-go would take any. Guarded by lock.
+	portLost bool
 
 	wake       chan struct{} // size 1: the supervisor looks again
 	ctx        context.Context
@@ -387,11 +389,13 @@ func (d *Device) bringUp(wanted bool) error {
 		return nil
 	}
 	port := d.model.listenPort
-	// After a port that could not be opened, wireguard-go would take any.
-	if err := d.ipcSet(fmt.Sprintf("listen_port=%d\n", port)); err != nil {
-		return fmt.Errorf("set listen port %d: %w", port, err)
+	if d.portLost {
+		if err := d.ipcSet(fmt.Sprintf("listen_port=%d\n", port)); err != nil {
+			return fmt.Errorf("set listen port %d: %w", port, err)
+		}
 	}
 	if err := d.wg.Up(); err != nil {
+		d.portLost = true
 		return fmt.Errorf("open UDP port %d: %w", port, err)
 	}
 	d.up = true
@@ -410,8 +414,8 @@ func (d *Device) bringUp(wanted bool) error {
 
 // forgetPort gives up a port that is not open yet, and may never be, when none is wanted.
 func (d *Device) forgetPort(want Config) {
-	if !d.up && want.ListenPort == 0 {
-		d.model.listenPort = 0
+	if !d.up && want.ListenPort == 0 && d.model.listenPort != 0 {
+		d.model.listenPort, d.portLost = 0, true
 	}
 }
 

@@ -227,6 +227,9 @@ func TestApplyingTheSameConfigAgainWritesNothing(t *testing.T) {
 		if got := len(a.apply(t, config)); got != 3 {
 			t.Errorf("the first Apply made %d changes, want key, port and peer", got)
 		}
+		if got := a.log.count("Updating listen port"); got != 1 {
+			t.Errorf("the first Apply wrote the port %d times", got)
+		}
 		exchange(t, a, b, 1, 10)
 		before := a.operations()
 		if before == 0 {

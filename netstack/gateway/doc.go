@@ -73,6 +73,11 @@
 // treated as the new Spec says. A tunnel that stays keeps its sessions. Only what is no
 // longer asked for is closed: its listener at once, its flows after the drain time.
 //
+// What the system refuses, such as a port that another program holds, is tried again by
+// itself until it is accepted or something else is asked for. Files are regular files: a
+// pipe is read only where the process was started with it, as /dev/stdin or <(…). Reading
+// that takes longer than 10 s is given up.
+//
 // # Admin listener
 //
 // GET alone, and nothing changes by it. /livez answers ok while the process lives. /readyz

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,8 @@ type Options struct {
 	Resolver device.Resolver
 	Log      zerolog.Logger // the zero Logger is silent
 
-	mayMark func() bool // in the place of the function of that name, for tests
+	mayMark  func() bool   // in the place of the function of that name, for tests
+	patience time.Duration // in the place of loadTime, for tests
 }
 
 // ErrNotRunning is returned by what needs a Gateway that has started and not yet ended.
@@ -47,6 +49,10 @@ type Gateway struct {
 	closing chan struct{} // closed when the loop has ended
 	ran     atomic.Bool
 
+	reading  chan struct{} // places of those who read for the loop: one
+	planning chan struct{} // and for plans
+	patience time.Duration // with them
+
 	now      atomic.Pointer[running] // what runs, for readers; nil before and after
 	outcome  outcome
 	buffers  proxy.Buffers // of all flows
@@ -56,6 +62,7 @@ type Gateway struct {
 	// Owned by the loop in Run.
 	watch     *watcher
 	reads     *reads          // what the last Load read, obeyed or not
+	retry     retry           // of what the system has refused
 	departing []departure     // tunnels that are on their way out
 	leaving   sync.WaitGroup  // what stops in the background
 	flows     context.Context // ends when flows must end
@@ -70,12 +77,15 @@ func New(o Options) *Gateway {
 		o.mayMark = mayMark
 	}
 	return &Gateway{
-		options: o,
-		log:     o.Log,
-		orders:  make(chan order),
-		up:      make(chan struct{}),
-		abort:   make(chan struct{}),
-		closing: make(chan struct{}),
+		options:  o,
+		log:      o.Log,
+		orders:   make(chan order),
+		up:       make(chan struct{}),
+		abort:    make(chan struct{}),
+		closing:  make(chan struct{}),
+		reading:  make(chan struct{}, 1),
+		planning: make(chan struct{}, 4),
+		patience: cmp.Or(o.patience, loadTime),
 	}
 }
 
@@ -98,15 +108,25 @@ func (g *Gateway) Run(ctx context.Context) error {
 	defer close(g.closing)
 	if g.watch != nil {
 		watching, stop := context.WithCancel(ctx)
-		var done sync.WaitGroup
-		done.Go(func() { g.watch.run(watching) })
-		defer done.Wait()
+		ended := make(chan struct{})
+		go func() { defer close(ended); g.watch.run(watching) }()
+		defer g.waitFor(ended)
 		defer stop()
 	}
 	close(g.up)
 	g.log.Info().Int("tunnels", len(g.now.Load().tunnels)).Int("services", len(g.now.Load().services)).Msg("gateway is ready")
 	g.loop(ctx)
 	return nil
+}
+
+// waitFor waits for a goroutine that looks at files, unless they are where all hangs.
+func (g *Gateway) waitFor(ended <-chan struct{}) {
+	late := time.NewTimer(g.patience)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+	}
 }
 
 // Up is closed once every tunnel and listener is up for the first time.
@@ -117,8 +137,11 @@ func (g *Gateway) Abort() { g.aborted.Do(func() { close(g.abort) }) }
 
 // start loads and opens everything, or nothing.
 func (g *Gateway) start(ctx context.Context) error {
-	g.reads = newReads()
-	l := g.load(g.options.Sources, g.reads)
+	l, err := g.loaded(ctx, g.options.Sources, newReads(), g.reading)
+	if err != nil {
+		return err
+	}
+	g.reads = l.reads
 	if err := errors.Join(l.errs...); err != nil {
 		return err
 	}
@@ -183,9 +206,11 @@ func (g *Gateway) loop(ctx context.Context) {
 	if g.watch != nil {
 		changed = g.watch.changed
 	}
-	patience := time.NewTimer(0)
-	patience.Stop()
-	defer patience.Stop()
+	gone := time.NewTimer(0)
+	gone.Stop()
+	defer gone.Stop()
+	g.retry = newRetry()
+	defer g.retry.stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -193,31 +218,37 @@ func (g *Gateway) loop(ctx context.Context) {
 		case do := <-g.orders:
 			do(ctx)
 		case <-changed:
-			now := g.reads.again()
-			if now.equal(g.reads) {
+			now, err := elsewhere(ctx, g.reading, g.patience, g.reads.again)
+			if err == nil && now.equal(g.reads) {
 				continue
 			}
-			if now.missing() {
-				patience.Reset(settle)
+			if err == nil && now.missing() {
+				gone.Reset(settle)
 				continue
 			}
-			patience.Stop()
+			gone.Stop()
 			g.reload(ctx)
-		case <-patience.C:
-			if !g.reads.again().equal(g.reads) {
+		case <-gone.C:
+			if now, err := elsewhere(ctx, g.reading, g.patience, g.reads.again); err != nil || !now.equal(g.reads) {
 				g.reload(ctx)
 			}
+		case <-g.retry.due():
+			g.reload(ctx)
 		}
 	}
 }
 
-// do has the loop run f, and waits for it.
+// do has the loop run f, and waits for it as long as ctx lasts.
 func (g *Gateway) do(ctx context.Context, f func(ctx context.Context)) error {
 	done := make(chan struct{})
 	select {
 	case g.orders <- func(ctx context.Context) { defer close(done); f(ctx) }:
-		<-done
-		return nil
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-g.closing:
@@ -231,38 +262,82 @@ func (g *Gateway) Reload(ctx context.Context) (changes []Change, err error) {
 	if !g.ran.Load() {
 		return nil, ErrNotRunning
 	}
-	if err := g.do(ctx, func(ctx context.Context) { changes, err = g.reload(ctx) }); err != nil {
+	type result struct {
+		changes []Change
+		err     error
+	}
+	done := make(chan result, 1)
+	order := func(ctx context.Context) {
+		g.retry.stop() // who asks gets an answer
+		changes, err := g.reload(ctx)
+		done <- result{changes, err}
+	}
+	if err := g.do(ctx, order); err != nil {
 		return nil, err
 	}
+	r := <-done
+	changes, err = r.changes, r.err
 	if err == nil && len(changes) == 0 {
 		g.log.Info().Msg("configuration was read again: nothing differs")
 	}
 	return changes, err
 }
 
+// reload is one try. One that follows by itself on a refusal of the system says nothing new
+// unless there is something.
 func (g *Gateway) reload(ctx context.Context) ([]Change, error) {
-	g.reads = newReads()
-	l := g.load(g.options.Sources, g.reads)
-	g.watchAgain()
-	err := errors.Join(l.errs...)
+	l, err := g.loaded(ctx, g.options.Sources, newReads(), g.reading)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	var changes []Change
 	old := g.now.Load().spec
 	if err == nil {
-		changes, err = g.apply(ctx, l.spec)
+		g.reads = l.reads
+		g.watchAgain()
+		changes, err = g.obey(ctx, l)
+	} else {
+		g.retry.after(err)
 	}
 	if err != nil {
-		g.outcome.rejected(err, time.Now())
-		for _, reason := range reasons(err) {
-			g.log.Error().Str("reason", reason).Msg("configuration is rejected: what ran before runs on")
-		}
+		g.rejected(err)
 		return nil, err
 	}
+	g.retry.end()
 	if g.outcome.obeyed(g.reads.paths(), time.Now()) {
 		g.log.Info().Msg("configuration is accepted again")
 	}
 	logChanges(g.log, changes)
 	g.tell(old, l.spec)
 	return changes, nil
+}
+
+// obey applies what was read. What the files say wrong is not worth another try.
+func (g *Gateway) obey(ctx context.Context, l *loader) ([]Change, error) {
+	if err := errors.Join(l.errs...); err != nil {
+		g.retry.end()
+		return nil, err
+	}
+	changes, err := g.apply(ctx, l.spec)
+	if err != nil {
+		g.retry.after(err)
+	}
+	return changes, err
+}
+
+// rejected logs why nothing changes, and what comes next.
+func (g *Gateway) rejected(err error) {
+	news := g.outcome.rejected(err, time.Now())
+	if !news && g.retry.tries > 1 {
+		g.log.Debug().Err(err).Int("tries", g.retry.tries).Msg("the system refuses the configuration still")
+		return
+	}
+	for _, reason := range reasons(err) {
+		g.log.Error().Str("reason", reason).Msg("configuration is rejected: what ran before runs on")
+	}
+	if g.retry.tries > 0 {
+		g.log.Info().Msg("it is tried again by itself, as another program or the system was in the way")
+	}
 }
 
 // watchAgain watches what the last Load read, and what runs: a file that is named no more
@@ -280,22 +355,37 @@ func (g *Gateway) Plan(ctx context.Context, files ...string) (p Plan, err error)
 	if !g.ran.Load() {
 		return Plan{}, ErrNotRunning
 	}
-	failed := g.do(ctx, func(context.Context) { p = g.plan(files) })
-	return p, failed
+	now := g.now.Load()
+	if now == nil {
+		return Plan{}, ErrNotRunning
+	}
+	sources := g.options.Sources
+	if sources.instead, err = instead(now.spec, files); err != nil {
+		return Plan{Refused: reasons(err)}, nil
+	}
+	r := newReads()
+	r.strict = len(files) > 0
+	l, err := g.loaded(ctx, sources, r, g.planning)
+	switch {
+	case ctx.Err() != nil:
+		return Plan{}, ctx.Err()
+	case err == nil:
+		err = errors.Join(l.errs...)
+	}
+	if err != nil {
+		return Plan{Refused: reasons(err)}, nil
+	}
+	done := make(chan Plan, 1)
+	if err := g.do(ctx, func(context.Context) { done <- g.compare(l.spec) }); err != nil {
+		return Plan{}, err
+	}
+	return <-done, nil
 }
 
-func (g *Gateway) plan(files []string) Plan {
+// compare says what would change if want were applied.
+func (g *Gateway) compare(want Spec) Plan {
 	now := g.now.Load()
-	sources := g.options.Sources
-	var err error
-	if sources.instead, err = instead(now.spec, files); err != nil {
-		return Plan{Refused: reasons(err)}
-	}
-	l := g.load(sources, newReads())
-	if len(l.errs) > 0 {
-		return Plan{Refused: reasons(errors.Join(l.errs...))}
-	}
-	steps := difference(now.spec, l.spec)
+	steps := difference(now.spec, want)
 	for _, pair := range steps.keep {
 		changes, err := now.tunnels[pair.have.Name].plan(pair.want)
 		if err != nil {

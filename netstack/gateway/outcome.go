@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,14 +21,18 @@ func (o *outcome) obeyed(files []string, at time.Time) (again bool) {
 	return again
 }
 
-// rejected notes a Load that did not. Since stays while one rejection follows another.
-func (o *outcome) rejected(err error, at time.Time) {
+// rejected notes a Load that did not, and reports whether that is for other reasons than before.
+// Since stays while one rejection follows another.
+func (o *outcome) rejected(err error, at time.Time) (news bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.config.Rejected != nil {
-		at = o.config.Rejected.Since
+	all := reasons(err)
+	news = true
+	if was := o.config.Rejected; was != nil {
+		at, news = was.Since, !slices.Equal(was.Reasons, all)
 	}
-	o.config.Rejected = &Rejection{Since: at, Reasons: reasons(err)}
+	o.config.Rejected = &Rejection{Since: at, Reasons: all}
+	return news
 }
 
 func (o *outcome) status() ConfigStatus {

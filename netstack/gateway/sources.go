@@ -1,24 +1,15 @@
 package gateway
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/stillwire/stillwire/device"
 )
-
-// maxFile is more than any configuration needs and little enough to read into memory.
-const maxFile = 16 << 20
 
 // Sources is where a Spec comes from: what the command line says, and the files that it
 // names. The zero value of each field means that the flag was not given.
@@ -171,99 +162,4 @@ func (l *loader) settings() {
 	if l.UAPIDir != "" {
 		l.spec.UAPIDir = l.UAPIDir
 	}
-}
-
-// reads remembers what the files of one Load held, so that the watcher can tell a change
-// from a touch.
-type reads struct {
-	files map[string]digest // by path as it was asked for
-}
-
-// digest stands for a file's content, or for the reason that it has none.
-type digest struct {
-	sum [sha256.Size]byte
-	err string
-}
-
-func newReads() *reads { return &reads{files: make(map[string]digest)} }
-
-// ReadFile is os.ReadFile with a bound on the size, and with a memory.
-func (r *reads) ReadFile(path string) ([]byte, error) {
-	f, err := r.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(f)
-}
-
-// Open reads the whole file, so that what is remembered is what is parsed.
-func (r *reads) Open(path string) (fs.File, error) {
-	b, info, err := readBounded(path)
-	r.files[path] = digestOf(b, err)
-	if err != nil {
-		return nil, err
-	}
-	return &readFile{bytes.NewReader(b), info}, nil
-}
-
-// readFile is a file that was read.
-type readFile struct {
-	*bytes.Reader
-	info fs.FileInfo
-}
-
-func (f *readFile) Stat() (fs.FileInfo, error) { return f.info, nil }
-func (f *readFile) Close() error               { return nil }
-
-func readBounded(path string) ([]byte, fs.FileInfo, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(b) > maxFile {
-		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("more than %d MiB: this is no configuration", maxFile>>20)}
-	}
-	return b, info, err
-}
-
-func digestOf(b []byte, err error) digest {
-	if err != nil {
-		return digest{err: err.Error()}
-	}
-	return digest{sum: sha256.Sum256(b)}
-}
-
-// again reads the same files once more. A pipe can be read only once, so it is taken to be
-// what it was.
-func (r *reads) again() *reads {
-	now := newReads()
-	for path, was := range r.files {
-		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-			now.files[path] = was
-			continue
-		}
-		_, _ = now.ReadFile(path) // an error is part of the digest
-	}
-	return now
-}
-
-// paths returns the files that were read or looked for, sorted.
-func (r *reads) paths() []string { return slices.Sorted(maps.Keys(r.files)) }
-
-func (r *reads) equal(other *reads) bool { return maps.Equal(r.files, other.files) }
-
-// missing reports whether a file could not be read.
-func (r *reads) missing() bool {
-	for _, d := range r.files {
-		if d.err != "" {
-			return true
-		}
-	}
-	return false
 }

@@ -15,6 +15,9 @@ import (
 // several steps of one change.
 const quiet = 200 * time.Millisecond
 
+// longest is how long they are waited for: something may write to one of them all the time.
+const longest = 2 * time.Second
+
 // maxLinks bounds the symbolic links that are followed on the way to one file, as the
 // kernel does.
 const maxLinks = 40
@@ -69,21 +72,30 @@ func (w *watcher) run(ctx context.Context) {
 	defer w.fs.Close()
 	rest := time.NewTimer(quiet)
 	defer rest.Stop()
+	var first time.Time // of the changes that are waited out; zero: none
+	hold := func() {
+		now := time.Now()
+		if first.IsZero() {
+			first = now
+		}
+		rest.Reset(min(quiet, max(longest-now.Sub(first), 0)))
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case w.files = <-w.paths:
 			w.arm()
-			rest.Reset(quiet) // what changed between reading and watching
+			hold() // what changed between reading and watching
 		case event := <-w.fs.Events:
 			if w.trail[event.Name] {
-				rest.Reset(quiet)
+				hold()
 			}
 		case err := <-w.fs.Errors:
 			w.log.Debug().Err(err).Msg("file events were lost, so all files are looked at")
-			rest.Reset(quiet)
+			hold()
 		case <-rest.C:
+			first = time.Time{}
 			w.arm() // links lead elsewhere now, folders came and went
 			select {
 			case w.changed <- struct{}{}:

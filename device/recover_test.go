@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.zx2c4.com/wireguard/conn"
@@ -25,7 +26,7 @@ func TestPortInUseLeavesTheOldOneWorking(t *testing.T) {
 		a.apply(t, config)
 		exchange(t, a, b, 1, 5)
 
-		want := a.model.state()
+		want, told := a.model.state(), a.log.count("Sending keepalive packet")
 		bad := config
 		bad.PrivateKey = testKey(80) // would end every session
 		bad.ListenPort = 40000
@@ -39,6 +40,10 @@ func TestPortInUseLeavesTheOldOneWorking(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, a.model.state(), sameState()); diff != "" {
 			t.Errorf("model (-before +after):\n%s", diff)
+		}
+		pass(100 * time.Millisecond)
+		if got := a.log.count("Sending keepalive packet") - told; got != 1 {
+			t.Errorf("%d packets told the peer where the device is", got)
 		}
 		exchange(t, a, b, 6, 10)
 		if changes := a.apply(t, config); len(changes) > 0 {

@@ -196,6 +196,7 @@ func (o Options) remember(more []changed) error {
 	if err != nil {
 		o.Log.Error().Err(err).Msg("the file of old sysctl values is damaged, uninstall will not restore those")
 	}
+	before := slices.Clone(list)
 	for _, c := range more {
 		i := slices.IndexFunc(list, func(known changed) bool { return known.Name == c.Name })
 		if i < 0 {
@@ -203,6 +204,9 @@ func (o Options) remember(more []changed) error {
 			continue
 		}
 		list[i].New = c.New
+	}
+	if slices.Equal(before, list) {
+		return nil // a disk may take seconds to be sure, and a repair has no time
 	}
 	b, err := json.MarshalIndent(list, "", "\t")
 	if err != nil {

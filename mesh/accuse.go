@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// accuse tells the others of leaders that do not answer, and takes it back, both with a delay:
+// accuse tells the others of nodes that carry a location and do not answer, and takes it back, both with a delay:
 // who leads shall not change for a moment's loss, nor go back to one that comes and goes. It
 // returns when to look again. The caller holds the lock.
 func (p *prober) accuse(now time.Time) (next time.Time) {
 	tested := make(map[string]bool)
 	for _, t := range p.targets {
-		if !t.leader {
+		if !t.Carries {
 			continue
 		}
 		tested[t.Name] = true

@@ -18,7 +18,10 @@ func (m *mesh) byAge() []*member {
 type segment struct {
 	name    string // "location:berlin" or "node:a"
 	members []*member
-	leader  *member // who carries it, in the location topology; of a single node, that node
+	// leader is who carries it, in the location topology; of a single node, that node.
+	leader *member
+	// candidate is who ought to: itself the leader, or the one that shall claim to be.
+	candidate *member
 }
 
 // divide puts every member into its segment.
@@ -48,13 +51,15 @@ func (m *mesh) segmentOf(n *member) string {
 // elect finds the leader of each segment from what all nodes can see, so that all that see the
 // same agree.
 //
-// Who leads says so by a term (NodeStatus.Leads) and stays leader as long as it is fit: a wish
-// decides only where nobody leads. A new leader takes a term above all others, so that of two
-// that claim to lead, all choose the later one and the other withdraws.
+// Who leads says so by a term (NodeStatus.Leads), and leads for everybody until another says so
+// with a later one: a node knows its own claim before all others do, so that none sends to a
+// leader what that one would send back. Before anybody has said so, the oldest leads: that, too,
+// all see alike. The candidate is who claims next: the leader itself as
+// long as it is fit. A wish decides only where nobody leads.
 func (m *mesh) elect() {
 	mute := m.mute()
 	for _, s := range m.segments {
-		s.leader = slices.MinFunc(s.members, func(a, b *member) int {
+		s.candidate = slices.MinFunc(s.members, func(a, b *member) int {
 			return cmp.Or(
 				falseFirst(mute[a], mute[b]),
 				falseFirst(a.NotReady, b.NotReady),
@@ -63,6 +68,9 @@ func (m *mesh) elect() {
 				-falseFirst(a.reachable(), b.reachable()),
 				a.compare(b.Identity),
 			)
+		})
+		s.leader = slices.MinFunc(s.members, func(a, b *member) int {
+			return cmp.Or(-cmp.Compare(a.Status.Leads, b.Status.Leads), a.compare(b.Identity))
 		})
 	}
 }
@@ -117,25 +125,23 @@ func (m *mesh) leadership() (list []Leadership) {
 		return nil
 	}
 	for _, s := range m.segments {
-		list = append(list, Leadership{Location: s.name, Leader: s.leader.Name, Members: len(s.members)})
+		list = append(list, Leadership{Location: s.name, Leader: s.leader.Name})
 	}
 	return list
 }
 
-// leads is the node's own claim.
+// leads is the node's own claim. A leader withdraws it when another has a later one.
 func (v view) leads() uint64 {
 	s := v.self.segment
-	if v.Settings.Topology != ByLocation || s.leader != v.self || len(s.members) == 1 {
+	if v.Settings.Topology != ByLocation || len(s.members) == 1 {
 		return 0
 	}
-	var highest uint64 // of the others
-	for _, n := range s.members {
-		if n != v.self {
-			highest = max(highest, n.Status.Leads)
-		}
+	highest := s.leader.Status.Leads
+	switch {
+	case s.leader == v.self && highest > 0:
+		return highest
+	case s.candidate == v.self:
+		return highest + 1
 	}
-	if own := v.self.Status.Leads; own > highest {
-		return own
-	}
-	return highest + 1
+	return 0
 }

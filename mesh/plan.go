@@ -27,7 +27,6 @@ type Plan struct {
 type Leadership struct {
 	Location string
 	Leader   string
-	Members  int // of the location
 }
 
 // Claims are what a node holds by saying so.
@@ -42,6 +41,7 @@ type Probe struct {
 	Key     device.PublicKey
 	Address netip.Addr // where its agent answers: a mesh address
 	Tunnel  bool       // the path goes through a tunnel straight to it
+	Carries bool       // others depend on it: it leads a location, or is next to
 }
 
 // HostPlan is what the machine around the device shall be. A host owns what it makes by its

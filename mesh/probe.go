@@ -64,7 +64,6 @@ type target struct {
 	repaired  time.Time // when last tried
 	failed    []device.Endpoint
 	peer      device.PeerState // as last seen
-	leader    bool             // of others, who depend on the path
 }
 
 // accusation is that a leader does not answer.
@@ -99,7 +98,6 @@ func (p *prober) set(plan Plan) {
 			t = &target{verdict: Unknown, due: now.Add(time.Duration(i) * probePace / 50), nonce: random()}
 		}
 		t.Probe = probe
-		t.leader = slices.ContainsFunc(plan.Leaders, func(l Leadership) bool { return l.Leader == probe.Name && l.Members > 1 })
 		targets[probe.Key], p.byAddr[probe.Address] = t, t
 	}
 	p.targets = targets

@@ -152,9 +152,8 @@ func runPair(t *testing.T, test func(p *pairOfProbers)) {
 
 func planTo(name, own, to string) Plan {
 	return Plan{
-		Host:    HostPlan{Addresses: single([]netip.Addr{addr(own)})},
-		Leaders: []Leadership{{Location: "location:x", Leader: name, Members: 2}},
-		Probes:  []Probe{{Name: name, Key: key(name), Address: addr(to), Tunnel: true}},
+		Host:   HostPlan{Addresses: single([]netip.Addr{addr(own)})},
+		Probes: []Probe{{Name: name, Key: key(name), Address: addr(to), Tunnel: true, Carries: true}},
 	}
 }
 

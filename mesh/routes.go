@@ -166,17 +166,18 @@ func (v view) clashes(dst netip.Prefix, s Subject) bool {
 	return false
 }
 
-// probes are the nodes whose path this one tests: those it has a tunnel to, and those of its
-// location that it must pass.
+// probes are the nodes whose path this one tests: those it has a tunnel to, and of its location
+// the one that leads it and the one that would be next; who leads tests all that it carries.
 func (v view) probes() (list []Probe) {
 	for _, n := range v.members {
 		tunnel := v.tunnelTo(n)
 		near := n != v.self && n.segment == v.self.segment && v.Settings.Topology == ByLocation &&
-			(n.segment.leader == n || v.leading())
+			(n.segment.leader == n || n.segment.candidate == n || v.leading())
 		if len(n.prefixes.mesh) == 0 || !tunnel && !near {
 			continue
 		}
-		list = append(list, Probe{Name: n.Name, Key: n.key, Address: n.prefixes.mesh[0], Tunnel: tunnel})
+		carries := len(n.segment.members) > 1 && v.Settings.Topology == ByLocation && (n.segment.leader == n || n.segment.candidate == n)
+		list = append(list, Probe{Name: n.Name, Key: n.key, Address: n.prefixes.mesh[0], Tunnel: tunnel, Carries: carries})
 	}
 	return list
 }

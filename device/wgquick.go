@@ -26,6 +26,9 @@ type File struct {
 	Ignored []Notice
 	// Warnings are the lines that are obeyed in a way that may surprise.
 	Warnings []Notice
+	// Where says for each key of [Interface] that is given where its last line is, as
+	// "wg0.conf:3".
+	Where map[string]string
 	// Sections are those that are not wg-quick's but wireproxy's, such as [Socks5], as they
 	// stand, in the order of the file.
 	Sections []Section

@@ -107,6 +107,8 @@ func TestSecretsThatOthersCanReadAreWarnedOf(t *testing.T) {
 			[]string{"wg0.conf:3: PrivateKey: can be read by others, as the file has mode 0644: run chmod 600 on it"}},
 		{"preshared key", peer + "PresharedKey = " + key, 0o604, 0o600,
 			[]string{"wg0.conf:3: PresharedKey: can be read by others, as the file has mode 0604: run chmod 600 on it"}},
+		{"password of a proxy", "[Interface]\nPrivateKey = $WG_KEY\n[Socks5]\nUsername = me\nPassword = word", 0o644, 0o644,
+			[]string{"wg0.conf:5: Password: can be read by others, as the file has mode 0644: run chmod 600 on it"}},
 		{"a group may write", "[Interface]\nPrivateKeyFile = key", 0o644, 0o660,
 			[]string{`wg0.conf:2: PrivateKeyFile: "key" can be changed or read by others, as it has mode 0660: run chmod 600 on it`}},
 		{"key file", peer + "PresharedKeyFile = key", 0o644, 0o644,

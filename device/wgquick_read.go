@@ -63,11 +63,11 @@ type quickText struct {
 	skip     bool       // the section means nothing, nor do its lines
 	peer     *quickPeer // of where == "Peer"
 	above    string     // a peer's name in the comment lines just read
-	secret   entry      // the first line with a key of WireGuard's
+	secret   entry      // the first line with a key of WireGuard's or a password
 }
 
 func newQuickReader(name string, o ParseOptions) *quickReader {
-	q := &quickReader{open: o.Open, env: o.LookupEnv, file: &File{Path: name}, given: make(map[string]entry)}
+	q := &quickReader{open: o.Open, env: o.LookupEnv, file: &File{Path: name, Where: make(map[string]string)}, given: make(map[string]entry)}
 	if q.open == nil {
 		q.open = func(path string) (fs.File, error) { return os.Open(path) }
 	}
@@ -242,6 +242,9 @@ func (t *quickText) readProxy(l quickLine, e entry) {
 	e.key = l.key
 	if !t.readValue(l, &e) {
 		return
+	}
+	if isSecret(e.key) && e.env == "" && e.value != "" && t.secret.key == "" {
+		t.secret = e
 	}
 	section := &t.file.Sections[len(t.file.Sections)-1]
 	section.Keys = append(section.Keys, KeyValue{Key: l.key, Value: e.value, Line: l.no})

@@ -144,7 +144,7 @@ func TestFilesThatCannotBeObeyedAreRefusedLineByLine(t *testing.T) {
 func sameFile() cmp.Option {
 	return cmp.Options{
 		compareSecrets(),
-		cmpopts.IgnoreFields(File{}, "Path", "Ignored", "Warnings"),
+		cmpopts.IgnoreFields(File{}, "Path", "Ignored", "Warnings", "Where"),
 		cmpopts.IgnoreFields(PeerConfig{}, "Source"),
 		cmpopts.IgnoreFields(Section{}, "Line"),
 		cmpopts.IgnoreFields(KeyValue{}, "Line"),
@@ -169,5 +169,16 @@ func checkRoundTrip(t interface {
 	}
 	if again := again.Format(); !bytes.Equal(text, again) {
 		t.Fatalf("Format wrote\n%s\nand then\n%s", text, again)
+	}
+}
+
+func TestFileSaysWhereItsInterfaceIsSet(t *testing.T) {
+	f, err := Parse("wg0.conf", strings.NewReader("[Interface]\nPrivateKey = "+testKey(1).Reveal()+"\nAddress = 10.0.0.2/24\n\nListenPort = 51820\nAddress = 10.0.0.3/24\n"), ParseOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"PrivateKey": "wg0.conf:2", "ListenPort": "wg0.conf:5", "Address": "wg0.conf:6"}
+	if diff := cmp.Diff(want, f.Where); diff != "" {
+		t.Errorf("where (-want +got):\n%s", diff)
 	}
 }

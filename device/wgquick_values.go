@@ -59,6 +59,7 @@ func programIn(hook string) string {
 
 // readInterface obeys one line of [Interface]. Blank values are as good as no line.
 func (t *quickText) readInterface(e entry) {
+	t.file.Where[e.key] = e.place.String()
 	c := &t.file.Config
 	switch e.key {
 	case "PrivateKey", "PrivateKeyFile":

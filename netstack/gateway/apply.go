@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -37,15 +36,16 @@ type transaction struct {
 	want    Spec
 	next    *running
 	undo    []func()
-	opened  map[int]*service // by index in want.Services
-	changes []Change         // inside devices
+	opened  map[int]*service   // by index in want.Services
+	aside   map[*tunnel]uint16 // the ports of those that stepped aside
+	changes []Change           // inside devices
 }
 
 // apply makes the gateway what want says and returns what that changed. It fails as a
 // whole: then all runs as before.
 func (g *Gateway) apply(ctx context.Context, want Spec) ([]Change, error) {
 	have := g.now.Load()
-	tx := &transaction{g: g, have: have, want: want, steps: difference(have.spec, want), opened: make(map[int]*service)}
+	tx := &transaction{g: g, have: have, want: want, steps: difference(have.spec, want), opened: make(map[int]*service), aside: make(map[*tunnel]uint16)}
 	tx.next = &running{started: have.started, spec: want, tunnels: make(map[string]*tunnel), admin: have.admin}
 	if err := tx.prepare(ctx); err != nil {
 		for _, undo := range slices.Backward(tx.undo) {
@@ -69,13 +69,17 @@ func (tx *transaction) prepare(ctx context.Context) error {
 	return nil
 }
 
-func (tx *transaction) openTunnels(context.Context) error {
+func (tx *transaction) openTunnels(ctx context.Context) error {
 	var errs []error
 	for _, spec := range tx.steps.open {
 		tx.g.hurry(spec)
+		if err := tx.needPort(ctx, spec, nil); err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		t, err := tx.g.openTunnel(spec, tx.want)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", spec.File.Path, err))
+			errs = append(errs, openRefused(spec, err))
 			continue
 		}
 		tx.next.tunnels[spec.Name] = t
@@ -90,16 +94,24 @@ func (tx *transaction) changeTunnels(ctx context.Context) error {
 	for _, pair := range tx.steps.keep {
 		t := tx.have.tunnels[pair.have.Name]
 		tx.next.tunnels[pair.want.Name] = t
+		if err := tx.needPort(ctx, pair.want, t); err != nil {
+			return err
+		}
 		tx.undo = append(tx.undo, func() {
-			if _, err := t.change(context.WithoutCancel(ctx), pair.have); err != nil {
+			ctx := context.WithoutCancel(ctx)
+			err := tx.stepAside(ctx, pair.have.File.Config.ListenPort, t)
+			if err == nil {
+				_, err = t.change(ctx, pair.have)
+			}
+			if err != nil {
 				tx.g.log.Error().Err(err).Str("tunnel", pair.have.Name).Msg("tunnel could not be changed back")
 			}
 		})
 		changes, err := t.change(ctx, pair.want)
 		if err != nil {
-			return fmt.Errorf("%s: %w", pair.want.File.Path, err)
+			return openRefused(pair.want, err)
 		}
-		tx.changes = append(tx.changes, changes...)
+		tx.changes = append(tx.changes, tx.withoutDetour(t, changes)...)
 	}
 	return nil
 }

@@ -124,6 +124,9 @@ func (s *steps) tunnel(h, w Tunnel) {
 	s.note(what, "addresses", join(h.File.Addresses), join(w.File.Addresses), w.File.Path)
 	s.note(what, "dns", h.dns(), w.dns(), w.File.Path)
 	s.note(what, "mtu", mtu(h), mtu(w), w.File.Path)
+	if had := h.File.Config.ListenPort; had != 0 && w.File.Config.ListenPort == 0 {
+		s.note(what, "listen_port", fmt.Sprint(had), "any", "holds when the gateway starts anew, until then the port stays")
+	}
 	if h.HostDNS != w.HostDNS {
 		s.note(what, "hostDNS", fmt.Sprint(h.HostDNS), fmt.Sprint(w.HostDNS), "holds when the gateway starts anew")
 	}

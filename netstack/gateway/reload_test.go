@@ -159,14 +159,14 @@ func TestBadReloadKeepsAll(t *testing.T) {
 	}{
 		{"a file that is no YAML", map[string]string{"gateway.yaml": "tunnels: ["}, "gateway.yaml:1: is not YAML: did not find expected node content"},
 		{"a tunnel file with a fault", map[string]string{"wg0.conf": f.conf() + "Endpoint = nowhere\n"}, `wg0.conf:11: Endpoint: "nowhere" `},
-		{"a tunnel file that is gone", map[string]string{"wg0.conf": ""}, "wg0.conf: "},
+		{"a tunnel file that is gone", map[string]string{"wg0.conf": ""}, "wg0.conf:6: ListenPort: "},
 		{"a port that is taken, with all else changed", map[string]string{
 			"gateway.yaml": "tunnels: [wg0.conf]\nhttp: [0, " + taken.Addr().String() + "]\npublish: [tcp/8081=127.0.0.1:1]\n",
 			"wg0.conf":     strings.Replace(f.conf(), "10.0.0.2/24", "10.0.0.9/24", 1),
 		}, "gateway.yaml:2: http " + taken.Addr().String() + ": is taken by another program: stop it or choose another port"},
 		{"a new tunnel whose UDP port is taken", map[string]string{"gateway.yaml": strings.Replace(yaml, "[wg0.conf]", "[wg0.conf, b.conf]", 1) + "drain: 1s\n"}, ""},
 		{"a tunnel that shall move to a UDP port that is taken", map[string]string{
-			"wg0.conf": strings.Replace(f.conf(), "[Peer]", fmt.Sprintf("ListenPort = %d\nMTU = 1300\nAddress = 10.0.0.3/24\n[Peer]", udpPort), 1)}, "wg0.conf: "},
+			"wg0.conf": strings.Replace(f.conf(), "[Peer]", fmt.Sprintf("ListenPort = %d\nMTU = 1300\nAddress = 10.0.0.3/24\n[Peer]", udpPort), 1)}, "wg0.conf:6: ListenPort: "},
 		{"*:port in the place of 127.0.0.1:port, and one that is taken", map[string]string{
 			"gateway.yaml": "tunnels: [wg0.conf]\nsocks5: [{listen: \"*:PORT\", open: true}]\nforward: [tcp/0=10.0.0.1:7, tcp/" + taken.Addr().String() + "=a:1]\n",
 		}, "forward tcp/" + taken.Addr().String() + ": is taken by another program"},

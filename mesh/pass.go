@@ -40,6 +40,7 @@ func (a *Agent) pass(ctx context.Context) {
 	plan, found := a.settle(snapshot, facts)
 	problems = append(problems, found...)
 	var done Done
+	plan.Host.Partial = !a.store.Synced()
 	if plan.Self != "" {
 		done, err = a.enact(ctx, plan)
 		problems = append(problems, done.Problems...)

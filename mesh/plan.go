@@ -51,7 +51,12 @@ type HostPlan struct {
 	// Addresses are those of the interface, each as a prefix of one address, IPv4 first.
 	Addresses []netip.Prefix
 	// Routes by destination, IPv4 first. No two have one destination.
-	Routes   []Route
+	Routes []Route
+	// Encapsulation of the routes that need one; "": the host's choice.
+	Encapsulation Encapsulation
+	// Partial says that the facts may be incomplete: routes that are not of the plan stay, so that
+	// what was theirs goes nowhere else.
+	Partial  bool
 	Firewall Firewall
 	// ListenPort is the UDP port of the outer packets; 0: not known yet.
 	ListenPort uint16

@@ -14,6 +14,9 @@ func (v view) host(c device.Config) HostPlan {
 		Addresses:  single(v.claimed.MeshAddresses),
 		ListenPort: c.ListenPort,
 	}
+	if v.Settings.Inside != Native && v.Settings.Inside != Encrypted {
+		h.Encapsulation = v.Settings.Inside
+	}
 	h.Routes = v.routes()
 	h.Firewall = v.firewall(h.Routes)
 	return h

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,21 +123,26 @@ func (h *Host) steps(k *kernel, plan mesh.HostPlan) (want wanted, steps []step, 
 	if err != nil {
 		return want, nil, nil, err
 	}
-	have, err := k.observe(h.opt, around.names)
+	opt := h.opt
+	opt.Encapsulation = cmp.Or(plan.Encapsulation, opt.Encapsulation)
+	have, err := k.observe(opt, around.names)
 	if err != nil {
 		return want, nil, nil, err
 	}
-	want, problems = h.opt.want(plan, around)
+	want, problems = opt.want(plan, around)
 	steps = append(steps, h.linkSteps(have.link, want.link)...)
-	addEncap, removeEncap := h.opt.encapSteps(have.encap, want.encap)
+	addEncap, removeEncap := opt.encapSteps(have.encap, want.encap)
 	steps = append(steps, addEncap...)
-	own, settings := h.opt.settingSteps(want.settings)
+	own, settings := opt.settingSteps(want.settings)
 	steps = append(steps, own...)
 	add, remove := addressSteps(h.opt.Interface, have.addresses, want.addresses)
 	steps = append(steps, add...)
 	filters, afterwards, named := h.filterSteps(k, plan, &want)
 	steps, problems = append(steps, filters...), append(problems, named...)
 	addRoutes, removeRoutes := routeSteps(h.opt, have.routes, want.routes)
+	if plan.Partial {
+		removeRoutes = nil
+	}
 	addRules, removeRules := ruleSteps(h.opt, have.rules, want.rules)
 	return want, slices.Concat(steps, settings, addRoutes, addRules, removeRules, removeRoutes, remove, removeEncap, afterwards), problems, nil
 }

@@ -25,6 +25,7 @@ func TestEveryPodReachesEveryOther(t *testing.T) {
 		{"full", []string{"--topology", "full"}},
 		{"cross", []string{"--topology", "cross"}},
 		{"location", []string{"--topology", "location"}},
+		{"location, VXLAN inside", []string{"--topology", "location", "--inside", "vxlan"}},
 		{"location, encrypted inside", []string{"--topology", "location", "--inside", "encrypted"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

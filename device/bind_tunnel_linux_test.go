@@ -3,6 +3,7 @@ package device
 import (
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,12 @@ import (
 func TestBindKeepsAwayFromItsOwnTunnel(t *testing.T) {
 	if !inNamespace(t) {
 		return
+	}
+	// An address that is still tentative is no source, and is not what is tested here.
+	for _, link := range []string{"all", "default"} {
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+link+"/accept_dad", []byte("0"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	tunnel, err := tun.CreateTUN("tun0", 1420)
 	if err != nil {

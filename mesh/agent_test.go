@@ -88,7 +88,7 @@ func (h sceneHost) Apply(_ context.Context, want HostPlan) (changes []HostChange
 		h.note("host fails")
 		return nil, nil, h.hostErr
 	}
-	if h.plan.MTU == 0 || !slices.Equal(h.plan.Routes, want.Routes) {
+	if h.plan.ListenPort == 0 || !slices.Equal(h.plan.Routes, want.Routes) {
 		h.note("host %d routes", len(want.Routes))
 		changes = append(changes, HostChange{What: "route", Name: "all", New: fmt.Sprint(len(want.Routes))})
 	}

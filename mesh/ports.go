@@ -51,8 +51,6 @@ type HostFacts struct {
 	Global []netip.Addr
 	// Links are the prefixes of the machine's own links, but for those of Stillwire.
 	Links []netip.Prefix
-	// UnderlayMTU is that of the link of the default route, bytes; 0: there is none.
-	UnderlayMTU int
 }
 
 // Publisher makes known to the others what a node says of itself.

@@ -10,7 +10,7 @@ import (
 // host is the machine around the device.
 func (v view) host(c device.Config) HostPlan {
 	h := HostPlan{
-		MTU:        v.mtu(),
+		MTU:        v.self.Spec.MTU,
 		Addresses:  single(v.claimed.MeshAddresses),
 		ListenPort: c.ListenPort,
 	}
@@ -20,19 +20,6 @@ func (v view) host(c device.Config) HostPlan {
 	h.Routes = v.routes()
 	h.Firewall = v.firewall(h.Routes)
 	return h
-}
-
-// mtu leaves room in the outer packet for WireGuard and its carriers: 60 bytes over IPv4, 80
-// over IPv6. What may go over IPv6 gets the larger.
-func (v view) mtu() int {
-	if v.self.Spec.MTU != 0 {
-		return v.self.Spec.MTU
-	}
-	outer := v.Local.UnderlayMTU
-	if outer == 0 {
-		outer = 1500
-	}
-	return max(outer-80, 1280)
 }
 
 // routes are all remote prefixes, each with the way that the topology gives it.

@@ -28,7 +28,7 @@ func (a *Agent) world(s Snapshot, facts HostFacts, look bool) Snapshot {
 		a.observe(self, facts)
 	}
 	a.published, self.Status = self.Status, a.own
-	s.Local = Local{Links: facts.Links, UnderlayMTU: facts.UnderlayMTU}
+	s.Local = Local{Links: facts.Links}
 	if a.prober != nil {
 		a.look(&s)
 	}

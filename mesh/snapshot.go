@@ -19,8 +19,6 @@ type Snapshot struct {
 type Local struct {
 	// Links are the prefixes of the machine's own links, those of Stillwire not counted.
 	Links []netip.Prefix
-	// UnderlayMTU is the largest outer packet of a family, bytes; 0: 1500.
-	UnderlayMTU int
 	// Paths is what this node's own tests say, by key.
 	Paths map[device.PublicKey]Path
 }

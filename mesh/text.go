@@ -34,7 +34,9 @@ func (p Plan) writeDevice(b *strings.Builder) {
 	for _, a := range p.Host.Addresses {
 		fmt.Fprintf(b, "Address = %s\n", a)
 	}
-	fmt.Fprintf(b, "MTU = %d\n", p.Host.MTU)
+	if p.Host.MTU != 0 {
+		fmt.Fprintf(b, "MTU = %d\n", p.Host.MTU)
+	}
 	for _, peer := range p.Device.Peers {
 		writePeer(b, peer)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -84,7 +85,7 @@ func (h *stackHost) Apply(_ context.Context, want mesh.HostPlan) ([]mesh.HostCha
 	if err := h.net.SetAddresses(want.Addresses); err != nil {
 		return nil, nil, fmt.Errorf("set the addresses of the stack: %w", err)
 	}
-	return changes, nil, h.net.SetMTU(want.MTU)
+	return changes, nil, h.net.SetMTU(cmp.Or(want.MTU, netstack.DefaultMTU))
 }
 
 // Plan returns what Apply would change.

@@ -151,11 +151,6 @@ func (s *surroundings) facts() (f mesh.HostFacts) {
 	// A global address is one by which neighbours may reach the machine too.
 	f.InternalIPs = s.bestFirst(append(f.InternalIPs, f.Global...))
 	f.Links = s.prefixes()
-	for _, d := range s.defaults {
-		if f.UnderlayMTU == 0 || d.mtu < f.UnderlayMTU {
-			f.UnderlayMTU = d.mtu
-		}
-	}
 	return f
 }
 

@@ -46,7 +46,6 @@ func TestFactsAreThoseOfTheMachine(t *testing.T) {
 		Global:      addrs("192.0.2.1", "2001:db8::1"),
 		Links: prefixes("10.2.0.0/24", "10.9.9.0/24", "10.244.0.0/24", "100.64.3.4/32", "172.17.0.0/16", "192.0.2.0/24",
 			"2001:db8::/64", "fd02::/64", "fd77::/64"),
-		UnderlayMTU: 1500,
 	}
 	sorted := cmpopts.SortSlices(netip.Addr.Less)
 	if diff := cmp.Diff(want, r.facts(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), sorted); diff != "" {

@@ -87,7 +87,7 @@ func (s *Stack) addAddress(p netip.Prefix) error {
 	if _, present := err.(*tcpip.ErrDuplicateAddress); err != nil && !present {
 		return fmt.Errorf("add address %s: %s", p, err)
 	}
-	s.log.Info().Str("stack", s.name).Stringer("address", p).Msg("address added")
+	s.log.Debug().Str("stack", s.name).Stringer("address", p).Msg("address added")
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (s *Stack) removeAddress(p netip.Prefix) error {
 	if _, absent := err.(*tcpip.ErrBadLocalAddress); err != nil && !absent {
 		return fmt.Errorf("remove address %s: %s", p, err)
 	}
-	s.log.Info().Str("stack", s.name).Stringer("address", p).Msg("address removed")
+	s.log.Debug().Str("stack", s.name).Stringer("address", p).Msg("address removed")
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -246,7 +247,7 @@ func (tx *transaction) retire() {
 	tx.g.leaving.Go(func() {
 		defer close(gone)
 		defer cancel()
-		stopAll(drain, stopped)
+		tx.g.stopAll(drain, stopped)
 		if len(tunnels) > 0 {
 			<-drain.Done() // services that stay may have flows there, from when it was theirs
 		}
@@ -285,13 +286,24 @@ func (d departure) over() bool {
 	}
 }
 
-// stopAll stops services side by side.
-func stopAll(ctx context.Context, services []*service) {
-	var all sync.WaitGroup
+// stopAll stops services side by side, and tells what is waited for and what was cut.
+func (g *Gateway) stopAll(ctx context.Context, services []*service) {
+	var flows int
 	for _, s := range services {
-		all.Go(func() { s.stop(ctx) })
+		flows += s.live()
+	}
+	if flows > 0 {
+		g.log.Info().Int("flows", flows).Msg("waiting for open flows to end")
+	}
+	var all sync.WaitGroup
+	var cut atomic.Uint64
+	for _, s := range services {
+		all.Go(func() { cut.Add(s.stop(ctx)) })
 	}
 	all.Wait()
+	if n := cut.Load(); n > 0 {
+		g.log.Warn().Uint64("flows", n).Msg("open flows were cut")
+	}
 }
 
 // stop drains and closes everything. cut ends what is left of old flows.
@@ -309,7 +321,7 @@ func (g *Gateway) stop(cut context.CancelFunc) {
 		case <-drain.Done():
 		}
 	})
-	stopAll(drain, now.services)
+	g.stopAll(drain, now.services)
 	cancel()
 	watching.Wait()
 	cut()

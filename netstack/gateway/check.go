@@ -50,7 +50,7 @@ func (p *printer) notices(title string, list []device.Notice) {
 func (p *printer) tunnel(t Tunnel) {
 	config := t.File.Config
 	p.line("tunnel %s (%s)", t.Name, t.File.Path)
-	p.line("  public key   %s", config.PrivateKey.Public())
+	p.line("  public key   %s", publicKey(t))
 	p.line("  addresses    %s", cmp.Or(join(t.File.Addresses), "none"))
 	dns := cmp.Or(t.dns(), "none: names cannot be resolved through this tunnel")
 	if t.HostDNS {
@@ -74,6 +74,14 @@ func (p *printer) peer(c device.PeerConfig) {
 	if !c.PresharedKey.IsZero() {
 		p.line("    preshared key yes")
 	}
+}
+
+// publicKey is that of this side.
+func publicKey(t Tunnel) string {
+	if t.File.Config.PrivateKey.IsZero() {
+		return "none: there is no PrivateKey"
+	}
+	return t.File.Config.PrivateKey.Public().String()
 }
 
 func orAny(port uint16) string {

@@ -23,6 +23,15 @@ type Plan struct {
 	Refused []string `json:"refused,omitempty"` // why nothing would be done
 }
 
+// MarshalJSON writes no change as an empty list.
+func (p Plan) MarshalJSON() ([]byte, error) {
+	type plain Plan
+	if p.Changes == nil {
+		p.Changes = []Change{}
+	}
+	return json.Marshal(plain(p))
+}
+
 // String returns one line for each change or refusal.
 func (p Plan) String() string {
 	var b strings.Builder
@@ -77,7 +86,11 @@ func (c *Client) Plan(ctx context.Context, files ...string) (Plan, error) {
 	if len(files) > 0 {
 		path += "?" + url.Values{"file": files}.Encode()
 	}
-	return p, c.get(ctx, path, &p)
+	err := c.get(ctx, path, &p)
+	if len(p.Changes) == 0 {
+		p.Changes = nil
+	}
+	return p, err
 }
 
 func (c *Client) get(ctx context.Context, path string, to any) error {

@@ -121,14 +121,14 @@ func samePort(a, b Tunnel) bool {
 func (s *steps) tunnel(h, w Tunnel) {
 	what := "tunnel " + w.Name
 	s.note(what, "name", h.Name, w.Name, w.Source)
-	s.note(what, "addresses", join(h.File.Addresses), join(w.File.Addresses), w.File.Path)
-	s.note(what, "dns", h.dns(), w.dns(), w.File.Path)
-	s.note(what, "mtu", mtu(h), mtu(w), w.File.Path)
+	s.note(what, "addresses", join(h.File.Addresses), join(w.File.Addresses), w.where("Address"))
+	s.note(what, "dns", h.dns(), w.dns(), w.where("DNS"))
+	s.note(what, "mtu", mtu(h), mtu(w), w.where("MTU"))
 	if had := h.File.Config.ListenPort; had != 0 && w.File.Config.ListenPort == 0 {
-		s.note(what, "listen_port", fmt.Sprint(had), "any", "holds when the gateway starts anew, until then the port stays")
+		s.note(what, "listen_port", fmt.Sprint(had), "any", w.File.Path+", holds when the gateway starts anew, until then the port stays")
 	}
 	if h.HostDNS != w.HostDNS {
-		s.note(what, "hostDNS", fmt.Sprint(h.HostDNS), fmt.Sprint(w.HostDNS), "holds when the gateway starts anew")
+		s.note(what, "hostDNS", fmt.Sprint(h.HostDNS), fmt.Sprint(w.HostDNS), w.Source+", holds when the gateway starts anew")
 	}
 }
 
@@ -210,6 +210,9 @@ func (s Service) summary() string {
 
 // users counts, for the names of users are nobody else's business.
 func users(s Service) string {
+	if s.strangers {
+		return "users that cannot be read"
+	}
 	switch n := len(s.Users.Names()); n {
 	case 0:
 		return "everyone"
@@ -234,16 +237,17 @@ func (s *steps) settings(have, want Spec) {
 	s.admin = have.Admin.Listen != want.Admin.Listen ||
 		have.Admin.Open != want.Admin.Open && want.Admin.Listen.Network == "unix" // another mode
 	s.note("gateway", "admin", have.Admin.Listen.String(), want.Admin.Listen.String(), want.Admin.Source)
-	s.note("gateway", "drain", have.Drain.String(), want.Drain.String(), "")
-	s.atStart("stateDir", have.StateDir, want.StateDir)
-	s.atStart("uapiDir", have.UAPIDir, want.UAPIDir)
+	s.note("gateway", "drain", have.Drain.String(), want.Drain.String(), want.Where["drain"])
+	s.atStart("stateDir", have.StateDir, want.StateDir, want.Where["stateDir"])
+	s.atStart("uapiDir", have.UAPIDir, want.UAPIDir, want.Where["uapiDir"])
 }
 
 // atStart notes a setting that cannot change under a running tunnel.
-func (s *steps) atStart(field, old, new string) {
-	if old != new {
-		s.note("gateway", field, old, new, "holds for tunnels that are opened from now on")
+func (s *steps) atStart(field, old, new, where string) {
+	if where != "" {
+		where += ", "
 	}
+	s.note("gateway", field, old, new, where+"for tunnels that are opened from now on")
 }
 
 func join[T netip.Addr | netip.Prefix](list []T) string {
@@ -254,6 +258,27 @@ func join[T netip.Addr | netip.Prefix](list []T) string {
 func fromDevice(tunnel string, changes []device.Change) (out []Change) {
 	for _, c := range changes {
 		out = append(out, Change{peerName(tunnel, c.Peer, c.Name), c.Field, c.Old, c.New, c.Cause})
+	}
+	return out
+}
+
+// fromFile is fromDevice for changes that make a device what a file says, whose lines it names.
+// A key is shown by its public half.
+func fromFile(have, want Tunnel, changes []device.Change) []Change {
+	out := fromDevice(want.Name, changes)
+	for i := range out {
+		c := &out[i]
+		switch c.Field {
+		case "private_key":
+			c.Field = "public_key"
+			c.Old, c.New = have.File.Config.PrivateKey.Public().String(), want.File.Config.PrivateKey.Public().String()
+			c.Cause = cmp.Or(c.Cause, want.where("PrivateKey"))
+		case "listen_port":
+			c.Cause = cmp.Or(c.Cause, want.where("ListenPort"))
+		case "fwmark":
+			c.Cause = cmp.Or(c.Cause, want.where("FwMark"))
+		}
+		c.Cause = cmp.Or(c.Cause, want.File.Path)
 	}
 	return out
 }

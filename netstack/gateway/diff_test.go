@@ -42,17 +42,17 @@ socks5 127.0.0.1:1080: users: 1 user -> 1 user [g.yaml:3]
 			"addresses, DNS and MTU of a tunnel",
 			"", "",
 			map[string]string{"wg0.conf": strings.NewReplacer("10.0.0.2/24", "10.0.0.3/24", "DNS = 10.0.0.1", "MTU = 1280").Replace(plainConf)}, `
-tunnel wg0: addresses: 10.0.0.2/24 -> 10.0.0.3/24 [wg0.conf]
+tunnel wg0: addresses: 10.0.0.2/24 -> 10.0.0.3/24 [wg0.conf:3]
 tunnel wg0: dns: 10.0.0.1 -> (none) [wg0.conf]
-tunnel wg0: mtu: usual -> 1280 [wg0.conf]
+tunnel wg0: mtu: usual -> 1280 [wg0.conf:4]
 `,
 		},
 		{
 			"settings",
 			"admin: 9080\n", "admin: 9081\ndrain: 1s\nstateDir: /s\n", nil, `
 gateway: admin: 127.0.0.1:9080 -> 127.0.0.1:9081 [g.yaml:2]
-gateway: drain: 20s -> 1s
-gateway: stateDir: (none) -> /s [holds for tunnels that are opened from now on]
+gateway: drain: 20s -> 1s [g.yaml:3]
+gateway: stateDir: (none) -> /s [g.yaml:4, for tunnels that are opened from now on]
 `,
 		},
 	} {

@@ -142,6 +142,7 @@ func (s *Service) setTarget(text string) (err error) {
 
 // password admits one user, with the password that the file holds.
 func (l *loader) password(at origin, service *Service, user, path string) {
+	service.strangers = true
 	b, err := l.reads.ReadFile(path)
 	if err != nil {
 		shown := "" // without a slash it may be the password itself
@@ -158,6 +159,7 @@ func (l *loader) password(at origin, service *Service, user, path string) {
 		return
 	}
 	service.admit(users, user+":"+pass)
+	l.warnIfOpen(at, path)
 }
 
 // reasonOf leaves out the path that an error of os repeats.

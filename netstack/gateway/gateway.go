@@ -189,15 +189,20 @@ func (g *Gateway) load(s Sources, r *reads) *loader {
 // tell logs what is read and not obeyed, or not as some expect, when it is new.
 func (g *Gateway) tell(old, s Spec) {
 	for _, n := range s.Ignored {
-		if !slices.Contains(old.Ignored, n) {
+		if !slices.ContainsFunc(old.Ignored, sameNotice(n)) {
 			g.log.Info().Stringer("line", n).Msg("configuration line is ignored")
 		}
 	}
 	for _, n := range s.Warnings {
-		if !slices.Contains(old.Warnings, n) {
+		if !slices.ContainsFunc(old.Warnings, sameNotice(n)) {
 			g.log.Warn().Stringer("line", n).Msg("configuration warning")
 		}
 	}
+}
+
+// sameNotice tells a notice that was told already, in whatever line it stood.
+func sameNotice(n device.Notice) func(device.Notice) bool {
+	return func(other device.Notice) bool { other.Line = n.Line; return other == n }
 }
 
 // loop does one thing after another until ctx ends.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,10 +101,7 @@ func portRefused(t Tunnel, err error) error {
 
 // where is the line of a key of [Interface], or the file where it has none.
 func (t Tunnel) where(key string) string {
-	if at := t.File.Where[key]; at != "" {
-		return at
-	}
-	return t.File.Path
+	return cmp.Or(t.File.Where[key], t.File.Where[key+"File"], t.File.Path)
 }
 
 // openRefused puts the words of netstack and device into those of the file.

@@ -139,7 +139,7 @@ func TestPortThatIsAskedForNoMoreStays(t *testing.T) {
 	files["gateway.yaml"] = "tunnels: [wg0.conf]\n"
 	r := startRig(t, files, nil)
 	r.write("wg0.conf", conf(0, 0)["wg0.conf"])
-	want := []Change{{What: "tunnel wg0", Field: "listen_port", Old: fmt.Sprint(free[0]), New: "any", Cause: "holds when the gateway starts anew, until then the port stays"}}
+	want := []Change{{What: "tunnel wg0", Field: "listen_port", Old: fmt.Sprint(free[0]), New: "any", Cause: r.path("wg0.conf") + ", holds when the gateway starts anew, until then the port stays"}}
 	p, err := r.Plan(t.Context())
 	mustDo(t, err)
 	if diff := cmp.Diff(want, p.Changes); diff != "" {

@@ -29,7 +29,8 @@ const (
 // from a touch.
 type reads struct {
 	files  map[string]digest // by path as it was asked for
-	strict bool              // of a plan: nothing but regular files
+	modes  map[string]fs.FileMode
+	strict bool // of a plan: nothing but regular files
 	at     atomic.Pointer[string]
 }
 
@@ -39,7 +40,9 @@ type digest struct {
 	err string
 }
 
-func newReads() *reads { return &reads{files: make(map[string]digest)} }
+func newReads() *reads {
+	return &reads{files: make(map[string]digest), modes: make(map[string]fs.FileMode)}
+}
 
 // ReadFile is os.ReadFile with a bound on the size, and with a memory.
 func (r *reads) ReadFile(path string) ([]byte, error) {
@@ -58,6 +61,7 @@ func (r *reads) Open(path string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.modes[path] = info.Mode()
 	return &readFile{bytes.NewReader(b), info}, nil
 }
 

@@ -226,13 +226,38 @@ func ended() context.Context {
 	return ctx
 }
 
+// servers are all that still have flows.
+func (s *service) servers() []server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append(slices.Clone(s.old), s.server)
+}
+
+// live counts flows that have not ended.
+func (s *service) live() (n int) {
+	for _, server := range s.servers() {
+		n += server.Counters().Live
+	}
+	return n
+}
+
+// cut counts flows that were ended.
+func (s *service) cut() (n uint64) {
+	for _, server := range s.servers() {
+		n += server.Counters().Cut[proxy.ReasonShutdown]
+	}
+	return n
+}
+
 // stop takes no new flow from this moment, gives the old ones until ctx ends, and returns
-// when all of the service has ended.
-func (s *service) stop(ctx context.Context) {
+// when all of the service has ended, how many flows were cut. A flow of datagrams that rests
+// is not cut.
+func (s *service) stop(whole context.Context) (cut uint64) {
 	s.mu.Lock()
 	servers, gate, quit := append(slices.Clone(s.old), s.server), s.gate, s.quit
 	s.quit = nil
 	s.mu.Unlock()
+	before := s.cut()
 	if gate != nil {
 		gate.Close()
 		s.stream.close()
@@ -240,7 +265,7 @@ func (s *service) stop(ctx context.Context) {
 	if quit != nil {
 		close(quit)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(whole)
 	var watching, ending sync.WaitGroup
 	if s.packet != nil {
 		watching.Go(func() { cancelWhenQuiet(ctx, cancel, servers[0]) })
@@ -252,6 +277,10 @@ func (s *service) stop(ctx context.Context) {
 	cancel()
 	watching.Wait()
 	s.serving.Wait()
+	if s.packet != nil && whole.Err() == nil {
+		return 0
+	}
+	return s.cut() - before
 }
 
 // quietTime is after what silence of all its clients a UDP service that stops is done: a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -73,6 +74,28 @@ func (l *loader) fail(err error) {
 	if err != nil {
 		l.errs = append(l.errs, err)
 	}
+}
+
+// warnIfOpen warns of passwords that others can read, as device does of keys. Reading by a group
+// is how Kubernetes gives a Secret to a process that is not root.
+func (l *loader) warnIfOpen(at origin, path string) {
+	mode := l.reads.modes[path]
+	if runtime.GOOS == "windows" || !mode.IsRegular() || mode.Perm()&0o027 == 0 {
+		return
+	}
+	n := notice(at.String(), at.field, path, fmt.Sprintf("can be changed or read by others, as it has mode %04o: run chmod 600 on it", mode.Perm()))
+	if at.source == "" {
+		n.Key = ""
+	}
+	l.spec.Warnings = append(l.spec.Warnings, n)
+}
+
+// asked notes where a setting was asked for.
+func (l *loader) asked(field, where string) {
+	if l.spec.Where == nil {
+		l.spec.Where = make(map[string]string)
+	}
+	l.spec.Where[field] = where
 }
 
 // files reads the tunnels that the command line names.
@@ -151,15 +174,18 @@ func (l *loader) settings() {
 	}
 	l.spec.Admin.Open = l.spec.Admin.Open || l.Open
 	if l.Drain != nil {
+		l.asked("drain", "--drain")
 		l.spec.Drain = *l.Drain
 		if *l.Drain < 0 {
 			l.fail(origin{field: "--drain"}.refuse(l.Drain.String(), "is negative: give a time such as 20s, or 0 to abort flows at once"))
 		}
 	}
 	if l.StateDir != "" {
+		l.asked("stateDir", "--state-dir")
 		l.spec.StateDir = l.StateDir
 	}
 	if l.UAPIDir != "" {
+		l.asked("uapiDir", "--uapi")
 		l.spec.UAPIDir = l.UAPIDir
 	}
 }

@@ -23,6 +23,8 @@ type Spec struct {
 	Drain    time.Duration // how long old flows are given to end; 0 aborts them at once
 	StateDir string        // where learnt endpoints are kept; "": nowhere
 	UAPIDir  string        // where wg(8) finds a socket for each tunnel; "": none
+	// Where says where drain, stateDir and uapiDir were asked for: "--drain", "gateway.yaml:9".
+	Where map[string]string
 
 	// Ignored are the lines that are read and not obeyed, with the reason.
 	Ignored []device.Notice
@@ -60,6 +62,8 @@ type Service struct {
 	// Users may use a proxy. None: everyone who can reach the listener.
 	Users proxy.Users
 	login *login // nil: no users
+	// strangers tells that users are asked for and could not be read: then the Spec is refused.
+	strangers bool
 	// Open allows a listener beyond loopback without a credential, and a unix socket that
 	// other users of this machine may use.
 	Open bool
@@ -76,7 +80,7 @@ type login [sha256.Size]byte
 // admit sets who may use the service. text is what the users were made of.
 func (s *Service) admit(users proxy.Users, text string) {
 	sum := login(sha256.Sum256([]byte(text)))
-	s.Users, s.login = users, &sum
+	s.Users, s.login, s.strangers = users, &sum, false
 }
 
 // sameUsers reports whether the same users may use both, with the same passwords.

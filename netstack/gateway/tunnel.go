@@ -62,7 +62,7 @@ func (t *tunnel) close() { t.net.Close() }
 // plan returns what change would do inside the device.
 func (t *tunnel) plan(want Tunnel) ([]Change, error) {
 	changes, err := t.net.Device().Plan(want.File.Config)
-	return fromDevice(want.Name, changes), err
+	return fromFile(t.now(), want, changes), err
 }
 
 // change makes the tunnel what want says and returns what that changed inside the device.
@@ -90,7 +90,7 @@ func (t *tunnel) change(ctx context.Context, want Tunnel) ([]Change, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.spec = want
-	return fromDevice(want.Name, changes), nil
+	return fromFile(have, want, changes), nil
 }
 
 // mtu is that of the stack now.
@@ -177,7 +177,12 @@ func (t *tunnel) status(now time.Time) TunnelStatus {
 // many values, of which one has changed.
 func logChanges(log zerolog.Logger, changes []Change) {
 	for _, c := range changes {
-		e := log.Info().Str("what", c.What).Str("field", c.Field)
+		e := log.Info()
+		if tunnel, ok := strings.CutPrefix(c.What, "tunnel "); ok {
+			tunnel, _, _ = strings.Cut(tunnel, " ")
+			e.Str("tunnel", tunnel)
+		}
+		e.Str("what", c.What).Str("field", c.Field)
 		if one := c.difference(); strings.Contains(one, " -> ") {
 			e.Str("old", c.Old).Str("new", c.New)
 		} else {

@@ -77,13 +77,18 @@ func (l *loader) checkKey(t *Tunnel, keys map[device.PublicKey]*Tunnel) {
 }
 
 func (l *loader) warn(source, key, value, reason string) {
+	l.spec.Warnings = append(l.spec.Warnings, notice(source, key, value, reason))
+}
+
+// notice is about what was asked for in "file:line".
+func notice(source, key, value, reason string) device.Notice {
 	n := device.Notice{File: source, Key: key, Value: value, Reason: reason}
 	if i := strings.LastIndexByte(source, ':'); i > 0 {
 		if line, err := strconv.Atoi(source[i+1:]); err == nil {
 			n.File, n.Line = source[:i], line
 		}
 	}
-	l.spec.Warnings = append(l.spec.Warnings, n)
+	return n
 }
 
 func (l *loader) checkService(s *Service) {

@@ -169,6 +169,7 @@ func (s *section) credential(service *Service) bool {
 	if user == "" && pass == "" {
 		return true
 	}
+	service.strangers = true
 	if user == "" || pass == "" {
 		s.fail(s.at(max(line, passLine), "Username").refuse("", "and Password go together: give both or none"))
 		return false

@@ -36,10 +36,15 @@ func (l *loader) yaml(path string) {
 		y.list("forward", func(n *yaml.Node) { l.yamlForward(y, dir, Forward, n) }),
 		y.list("publish", func(n *yaml.Node) { l.yamlForward(y, dir, Publish, n) }),
 		field{"admin", func(n *yaml.Node) { l.yamlAdmin(y, dir, n) }},
-		y.duration("drain", &l.spec.Drain),
-		y.text("stateDir", func(s string) error { l.spec.StateDir = inDir(dir, s); return nil }),
-		y.text("uapiDir", func(s string) error { l.spec.UAPIDir = inDir(dir, s); return nil }),
+		l.yamlSetting(y, y.duration("drain", &l.spec.Drain)),
+		l.yamlSetting(y, y.text("stateDir", func(s string) error { l.spec.StateDir = inDir(dir, s); return nil })),
+		l.yamlSetting(y, y.text("uapiDir", func(s string) error { l.spec.UAPIDir = inDir(dir, s); return nil })),
 	)
+}
+
+// yamlSetting notes where a setting is.
+func (l *loader) yamlSetting(y *yamlFile, f field) field {
+	return field{f.name, func(n *yaml.Node) { l.asked(f.name, y.at(n, "").source); f.read(n) }}
 }
 
 // yamlRoot returns the one document of the file, or nil when it is empty.
@@ -128,7 +133,21 @@ func (l *loader) yamlProxy(y *yamlFile, dir string, kind Kind, n *yaml.Node) {
 		y.boolean("open", &s.Open),
 		y.idle(&s.Idle),
 	)
+	if s.Users.IsZero() && !s.strangers && names(n, "users") {
+		s.strangers = true
+		y.refuse(n, "users", "names no file: name one with USER:PASSWORD lines, or remove it to let everybody in")
+	}
 	l.complete(y, n, s)
+}
+
+// names reports whether a mapping has the key, with whatever value.
+func names(n *yaml.Node, key string) bool {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return true
+		}
+	}
+	return false
 }
 
 // yamlForward reads "- tcp/LISTEN=TARGET" or the fields of a forward or a publish.
@@ -210,6 +229,7 @@ func (y *yamlFile) idle(to *time.Duration) field {
 
 // users admits those of a file of USER:PASSWORD lines.
 func (l *loader) users(s *Service, path string) error {
+	s.strangers = true
 	b, err := l.reads.ReadFile(path)
 	if err != nil {
 		return &saidError{"cannot be read as a file of users: " + reasonOf(err), err}
@@ -219,5 +239,6 @@ func (l *loader) users(s *Service, path string) error {
 		return fmt.Errorf("is no file of users: %w", err)
 	}
 	s.admit(users, string(b))
+	l.warnIfOpen(origin{s.Source, "users"}, path)
 	return nil
 }

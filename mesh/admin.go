@@ -70,7 +70,7 @@ func (s *Status) Report() Report {
 		r.Problems = append(r.Problems, ReportProblem{p.Subject.Kind, p.Subject.Name, p.Subject.Source, p.Field, p.Value, p.Reason, p.Detail, p.Remedy})
 	}
 	for _, l := range s.Plan.Leaders {
-		r.Leaders = append(r.Leaders, ReportLocation{l.Location, l.Leader})
+		r.Leaders = append(r.Leaders, ReportLocation(l))
 	}
 	return r
 }

@@ -19,7 +19,8 @@ type Memory interface {
 	// Load returns what was saved last, nothing when nothing was, and an error when it is
 	// damaged: the agent then says so and starts without.
 	Load() ([]Update, error)
-	// Save replaces what was saved before, all of it or nothing.
+	// Save replaces what was saved before, all of it or nothing. Load is called before the first
+	// Save, and no two of them at once.
 	Save([]Update) error
 }
 
@@ -60,10 +61,15 @@ type AgentOptions struct {
 
 // Agent keeps one node equal to the plan that the facts make for it.
 type Agent struct {
-	o      AgentOptions
-	store  *Store
-	again  chan struct{} // something else than facts may have changed
-	prober *prober       // nil: no probes
+	o     AgentOptions
+	store *Store
+	again chan struct{} // something else than facts may have changed
+
+	toPublish   chan NodeStatus // to the clerk, the newest
+	toSave      chan []Update
+	unpublished atomic.Int32 // times in a row that publishing failed
+
+	prober *prober // nil: no probes
 	status atomic.Pointer[Status]
 	asked  chan chan Ahead // what would the next pass do?
 	ended  chan struct{}   // Run has returned
@@ -74,6 +80,7 @@ type Agent struct {
 	begun       map[ID]Problem // problems that were reported to have begun
 	published   NodeStatus     // what was last published
 	publishedAt time.Time
+	savedAt     time.Time
 	schedule    map[task]time.Time // what is to be done again, and when
 	failures    int                // passes in a row that had an error
 	kept        bool               // the facts were recalled from memory
@@ -98,9 +105,10 @@ func NewAgent(o AgentOptions) (*Agent, error) {
 		o.Mode = TUN
 	}
 	a := &Agent{
-		o:        o,
-		store:    NewStore(),
-		again:    make(chan struct{}, 1),
+		o:         o,
+		store:     NewStore(),
+		again:     make(chan struct{}, 1),
+		toPublish: make(chan NodeStatus, 1), toSave: make(chan []Update, 1),
 		begun:    make(map[ID]Problem),
 		schedule: make(map[task]time.Time),
 		asked:    make(chan chan Ahead),
@@ -133,8 +141,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var work sync.WaitGroup
 	defer close(a.ended)
-	defer work.Wait()
-	defer cancel(nil)
 	start := func(run func(context.Context) error) {
 		work.Go(func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {
@@ -147,11 +153,16 @@ func (a *Agent) Run(ctx context.Context) error {
 		start(func(ctx context.Context) error { return s.Run(ctx, a.store.Put) })
 	}
 	start(func(ctx context.Context) error { return a.o.Host.Run(ctx, a.wake) })
+	start(a.clerk)
 	if a.prober != nil {
 		start(a.prober.run)
 	}
 	a.loop(ctx)
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+	cause := context.Cause(ctx)
+	cancel(nil)
+	work.Wait()
+	a.saveAtEnd()
+	if !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil
@@ -181,7 +192,7 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.store.Changed():
-			a.later(save, saveDelay)
+			a.saveLater()
 		case <-a.again:
 		case <-timer.C:
 		case answer := <-a.asked:
@@ -189,7 +200,7 @@ func (a *Agent) loop(ctx context.Context) {
 			continue
 		}
 		a.pass(ctx)
-		a.chores(ctx)
+		a.chores()
 		timer.Reset(a.untilNext())
 	}
 }

@@ -197,6 +197,25 @@ func TestWithItsMemoryANodeWaitsForNoSource(t *testing.T) {
 	})
 }
 
+func TestFactsAreKeptSoonAndAtTheEnd(t *testing.T) {
+	s := &scene{}
+	play(t, s, func() {
+		s.put(s.others(2))
+		after(firstSave + time.Second)
+		if len(s.saved) != 1 || len(s.saved[0].Nodes) != 3 {
+			t.Errorf("kept after %v: %+v", firstSave, s.saved)
+		}
+		s.put(s.others(5))
+		after(time.Second)
+		if len(s.saved[0].Nodes) != 3 {
+			t.Error("kept again at once")
+		}
+	})
+	if len(s.saved[0].Nodes) != 6 {
+		t.Errorf("%d nodes were kept at the end, want 6", len(s.saved[0].Nodes))
+	}
+}
+
 func TestTheDeviceIsAddedToBeforeTheHostAndTakenFromAfter(t *testing.T) {
 	s := &scene{}
 	play(t, s, func() {

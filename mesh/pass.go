@@ -11,10 +11,6 @@ import (
 )
 
 const (
-	// saveDelay lets many changes be saved at once.
-	saveDelay = 5 * time.Second
-	// publishEvery is how often the node's status is published at most.
-	publishEvery = time.Second
 	// settleRounds is how often a plan may change what the node claims, and so be made anew.
 	settleRounds = 3
 )
@@ -39,6 +35,7 @@ func (a *Agent) pass(ctx context.Context) {
 	snapshot, problems := a.store.Snapshot()
 	plan, found := a.settle(snapshot, facts)
 	problems = append(problems, found...)
+	problems = append(problems, a.misplaced(snapshot, facts)...)
 	var done Done
 	plan.Host.Partial = !a.store.Synced()
 	if plan.Self != "" {
@@ -54,6 +51,24 @@ func (a *Agent) pass(ctx context.Context) {
 		a.later(retry, retryAfter(a.failures))
 		a.failures++
 	}
+}
+
+// misplaced finds internal IPs that an administrator gives this node and that it does not have.
+func (a *Agent) misplaced(s Snapshot, facts HostFacts) (problems []Problem) {
+	for _, n := range s.Nodes {
+		if n.Name != a.o.Node {
+			continue
+		}
+		for _, ip := range n.Spec.InternalIPs {
+			if !slices.Contains(facts.InternalIPs, ip) {
+				problems = append(problems, Problem{
+					n.subject(), "spec.internalIPs", ip.String(), HostConflict,
+					"is on no link of this machine, so that its neighbours do not reach it", "give the machine the address, or the node one that it has",
+				})
+			}
+		}
+	}
+	return problems
 }
 
 // informed reports whether every source has spoken, or spoke when the agent ran last.

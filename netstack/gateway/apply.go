@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,10 +156,7 @@ func (tx *transaction) open(ctx context.Context, i int) error {
 
 // notOpen names the listener that could not be opened and where it was asked for.
 func notOpen(source, name string, err error) error {
-	if strings.HasPrefix(source, "--") {
-		source = ""
-	}
-	return &Error{Source: source, Field: name, Reason: err.Error(), cause: err}
+	return originOf(source, name).refuseFor("", err.Error(), err)
 }
 
 // giveUp closes listeners that are no longer asked for and are in the way of l.

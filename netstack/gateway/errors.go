@@ -9,7 +9,7 @@ import (
 // Error, or one *device.ParseError, for each fault. None of the fields ever holds a secret.
 type Error struct {
 	Source string // where it was asked for: "gateway.yaml:12", "wg0.conf:20"; "" for a flag
-	Field  string // the field or flag: "listen", "BindAddress", "--socks5"
+	Field  string // the field or flag: "listen", "BindAddress", "--socks5", "$STILLWIRE_SOCKS5"
 	Value  string // what was written
 	Reason string // what is wrong: what to do
 	cause  error  // what the system said, for programs
@@ -31,6 +31,24 @@ func (e *Error) Error() string {
 		b.WriteString(strconv.Quote(e.Value) + " ")
 	}
 	return b.String() + e.Reason
+}
+
+// isFlag tells what was asked for on the command line, "--socks5", or in the environment,
+// "$STILLWIRE_SOCKS5", from what stands in a file.
+func isFlag(source string) bool {
+	return strings.HasPrefix(source, "--") || strings.HasPrefix(source, "$")
+}
+
+// originOf is where a service was asked for. One of a flag is named as it was written there:
+// "--socks5 0.0.0.0:1080".
+func originOf(source, name string) origin {
+	if !isFlag(source) {
+		return origin{source, name}
+	}
+	if _, place, ok := strings.Cut(name, " "); ok {
+		source += " " + place
+	}
+	return origin{field: source}
 }
 
 // origin is where a value was written, so that an error or a change can name it.

@@ -20,7 +20,7 @@ func (l *loader) flags() {
 		{"--publish", Publish, l.Publish},
 	} {
 		for _, arg := range list.args {
-			l.short(origin{field: list.flag}, "", list.kind, arg)
+			l.short(origin{field: l.name(list.flag)}, "", list.kind, arg)
 		}
 	}
 }
@@ -91,6 +91,9 @@ func (l *loader) shortProxy(at origin, dir, s string, service *Service) (reason 
 func shortForward(dir, s string, service *Service) (reason string) {
 	network, rest, _ := strings.Cut(s, "/")
 	listen, target, ok := cutLast(rest, '=')
+	if tunnel, right := swapped(s); right != "" {
+		return "has the tunnel " + tunnel + " in the wrong place: write " + right
+	}
 	if !isNetwork(network) || !ok {
 		return "is not NETWORK/LISTEN=TARGET: " + forwardExample(service.Kind)
 	}
@@ -101,6 +104,15 @@ func shortForward(dir, s string, service *Service) (reason string) {
 		return "target " + err.Error()
 	}
 	return ""
+}
+
+// swapped mends tcp/TUNNEL/LISTEN=TARGET.
+func swapped(s string) (tunnel, right string) {
+	parts := strings.SplitN(s, "/", 3)
+	if len(parts) < 3 || !isNetwork(parts[0]) || parts[1] == "" || strings.ContainsFunc(parts[1], func(r rune) bool { return !inTunnelName(r) }) {
+		return "", ""
+	}
+	return parts[1], parts[1] + "/" + parts[0] + "/" + parts[2]
 }
 
 func forwardExample(kind Kind) string {

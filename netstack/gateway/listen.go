@@ -85,6 +85,12 @@ func parseListen(network, dir, s string) (Listen, error) {
 		}
 		return parseSocketPath(dir, path)
 	}
+	if filepath.IsAbs(s) {
+		return Listen{}, errors.New("is a path: write unix:" + s + " for a socket there")
+	}
+	if wireproxy := strings.SplitN(s, "/", 2); len(wireproxy) == 2 && isNetwork(wireproxy[0]) {
+		return Listen{}, errors.New("carries TCP and no other: write " + wireproxy[1])
+	}
 	host, port, err := splitHostPort(s)
 	if err != nil {
 		return Listen{}, err
@@ -115,16 +121,26 @@ func parseSocketPath(dir, path string) (Listen, error) {
 // splitHostPort takes "port", ":port" and "host:port".
 func splitHostPort(s string) (host string, port uint16, err error) {
 	digits := s
-	if strings.ContainsRune(s, ':') {
+	if _, err := netip.ParseAddr(s); err != nil && strings.ContainsRune(s, ':') {
 		if host, digits, err = net.SplitHostPort(s); err != nil {
 			return "", 0, errors.New("is not ADDRESS:PORT: write 127.0.0.1:1080, [::1]:1080 or unix:/path")
 		}
 	}
 	n, err := strconv.ParseUint(digits, 10, 16)
-	if err != nil {
-		return "", 0, fmt.Errorf("has no port: %q is not a number from 0 to 65535", digits)
+	switch {
+	case err == nil:
+		return host, uint16(n), nil
+	case digits == "":
+		return "", 0, errors.New("has no port: write one after the colon, such as " + host + ":1080")
+	case strings.Trim(digits, "0123456789") == "":
+		return "", 0, fmt.Errorf("has the port %s: ports are numbers from 0 to 65535", digits)
+	case digits != s:
+		return "", 0, fmt.Errorf("has %q where the port belongs: write a number from 0 to 65535", digits)
 	}
-	return host, uint16(n), nil
+	if addr, err := netip.ParseAddr(s); err == nil {
+		return "", 0, errors.New("has no port: add one, such as " + netip.AddrPortFrom(addr, 1080).String())
+	}
+	return "", 0, errors.New("is not ADDRESS:PORT: write 127.0.0.1:1080, 1080 or unix:/path")
 }
 
 func listenAddr(host string) (netip.Addr, error) {

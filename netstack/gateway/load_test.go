@@ -365,7 +365,7 @@ func FuzzYAML(f *testing.F) {
 
 func TestNoticesOfAForwardThatNoPeerCarries(t *testing.T) {
 	spec := loadText(t, "--forward tcp/5432=10.9.0.5:5432 wg0.conf", map[string]string{})
-	want := []device.Notice{{File: "--forward", Key: "forward tcp/127.0.0.1:5432", Value: "10.9.0.5:5432",
+	want := []device.Notice{{File: "--forward tcp/127.0.0.1:5432", Value: "10.9.0.5:5432",
 		Reason: "is covered by no AllowedIPs of tunnel wg0: flows will be refused until a peer has it"}}
 	if diff := cmp.Diff(want, spec.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -55,14 +55,20 @@ func (r *reads) ReadFile(path string) ([]byte, error) {
 
 // Open reads the whole file, so that what is remembered is what is parsed.
 func (r *reads) Open(path string) (fs.File, error) {
+	f, _, err := r.open(path)
+	return f, err
+}
+
+// open is Open that gives what it has read, too.
+func (r *reads) open(path string) (fs.File, []byte, error) {
 	r.at.Store(&path)
 	b, info, err := readBounded(path, r.strict)
 	r.files[path] = digestOf(b, err)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r.modes[path] = info.Mode()
-	return &readFile{bytes.NewReader(b), info}, nil
+	return &readFile{bytes.NewReader(b), info}, b, nil
 }
 
 // readFile is a file that was read.

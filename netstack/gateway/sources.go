@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -27,6 +28,10 @@ type Sources struct {
 	Drain    *time.Duration // before the YAML file's
 	StateDir string         // before the YAML file's
 	UAPIDir  string         // before the YAML file's
+
+	// Names says what a flag was called where it was not given as one, as
+	// {"--socks5": "$STILLWIRE_SOCKS5"}.
+	Names map[string]string
 
 	// LookupEnv reads the variables that wireproxy files may name as $NAME. nil: os.LookupEnv.
 	LookupEnv func(string) (string, bool)
@@ -59,6 +64,7 @@ func load(s Sources, r *reads) *loader {
 	if len(l.errs) == 0 { // else it would miss what could not be read
 		l.validate()
 	}
+	l.errs = fewer(l.errs)
 	return l
 }
 
@@ -83,12 +89,15 @@ func (l *loader) warnIfOpen(at origin, path string) {
 	if runtime.GOOS == "windows" || !mode.IsRegular() || mode.Perm()&0o027 == 0 {
 		return
 	}
-	n := notice(at.String(), at.field, path, fmt.Sprintf("can be changed or read by others, as it has mode %04o: run chmod 600 on it", mode.Perm()))
+	key := at.field
 	if at.source == "" {
-		n.Key = ""
+		key = ""
 	}
-	l.spec.Warnings = append(l.spec.Warnings, n)
+	l.warn(at.String(), key, path, fmt.Sprintf("can be changed or read by others, as it has mode %04o: run chmod 600 on it", mode.Perm()))
 }
+
+// name is what a flag was called.
+func (l *loader) name(flag string) string { return cmp.Or(l.Names[flag], flag) }
 
 // asked notes where a setting was asked for.
 func (l *loader) asked(field, where string) {
@@ -135,11 +144,14 @@ func (l *loader) tunnelFile(t Tunnel, path string) {
 
 // parse reads a tunnel's file and remembers what was read for it.
 func (l *loader) parse(path string) (*device.File, error) {
-	f, err := l.reads.Open(path)
+	f, b, err := l.reads.open(path)
 	if err != nil {
 		return nil, &Error{Source: path, Reason: "cannot be read: " + reasonOf(err), cause: err}
 	}
 	defer f.Close()
+	if err := asTunnel(path, b); err != nil {
+		return nil, err
+	}
 	return device.Parse(path, f, device.ParseOptions{Open: l.reads.Open, LookupEnv: l.LookupEnv})
 }
 
@@ -165,7 +177,7 @@ func inTunnelName(r rune) bool {
 // settings lets the command line's settings win over the YAML file's.
 func (l *loader) settings() {
 	if l.Admin != "" {
-		at := origin{field: "--admin"}
+		at := origin{field: l.name("--admin")}
 		listen, err := parseListen("tcp", "", l.Admin)
 		if err != nil {
 			l.fail(at.refuse(l.Admin, err.Error()))
@@ -174,18 +186,18 @@ func (l *loader) settings() {
 	}
 	l.spec.Admin.Open = l.spec.Admin.Open || l.Open
 	if l.Drain != nil {
-		l.asked("drain", "--drain")
+		l.asked("drain", l.name("--drain"))
 		l.spec.Drain = *l.Drain
 		if *l.Drain < 0 {
-			l.fail(origin{field: "--drain"}.refuse(l.Drain.String(), "is negative: give a time such as 20s, or 0 to abort flows at once"))
+			l.fail(origin{field: l.name("--drain")}.refuse(l.Drain.String(), notTime))
 		}
 	}
 	if l.StateDir != "" {
-		l.asked("stateDir", "--state-dir")
+		l.asked("stateDir", l.name("--state-dir"))
 		l.spec.StateDir = l.StateDir
 	}
 	if l.UAPIDir != "" {
-		l.asked("uapiDir", "--uapi")
+		l.asked("uapiDir", l.name("--uapi"))
 		l.spec.UAPIDir = l.UAPIDir
 	}
 }

@@ -82,6 +82,9 @@ func (l *loader) warn(source, key, value, reason string) {
 
 // notice is about what was asked for in "file:line".
 func notice(source, key, value, reason string) device.Notice {
+	if isFlag(source) {
+		return device.Notice{File: originOf(source, key).field, Value: value, Reason: reason}
+	}
 	n := device.Notice{File: source, Key: key, Value: value, Reason: reason}
 	if i := strings.LastIndexByte(source, ':'); i > 0 {
 		if line, err := strconv.Atoi(source[i+1:]); err == nil {
@@ -124,11 +127,7 @@ func (l *loader) checkReach(s *Service, t *Tunnel) {
 
 // refuse names a service in the words that it was asked for with.
 func (l *loader) refuse(s *Service, reason string) {
-	at := origin{source: s.Source, field: s.String()}
-	if strings.HasPrefix(s.Source, "--") {
-		at.source = ""
-	}
-	l.fail(at.refuse("", reason))
+	l.fail(originOf(s.Source, s.String()).refuse("", reason))
 }
 
 // remedy says how a listener is made safe, or how its openness is meant, in the words of
@@ -138,7 +137,7 @@ func (l *loader) remedy(s *Service) string {
 	switch {
 	case l.Config != "" && strings.HasPrefix(s.Source, l.Config+":"):
 		credential, open = "add users: FILE", "open: true"
-	case !strings.HasPrefix(s.Source, "--"):
+	case !isFlag(s.Source):
 		credential = "add Username and Password"
 	}
 	if s.Kind == Forward {
@@ -165,7 +164,7 @@ func (l *loader) tunnelOf(s *Service) *Tunnel {
 }
 
 func (s Service) sayTunnel(name string) string {
-	if !strings.HasPrefix(s.Source, "--") {
+	if !isFlag(s.Source) {
 		return "add tunnel: " + name
 	}
 	return "write " + name + "/ before it"

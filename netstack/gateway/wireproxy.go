@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,11 +128,16 @@ func (s *section) need(key string, set func(string) error) bool {
 		return false
 	}
 	if err := set(text); err != nil {
-		s.fail(s.at(line, key).refuse(text, err.Error()))
+		s.fail(s.at(line, key).refuse(withoutKey(text), withoutKey(err.Error())))
 		return false
 	}
 	return true
 }
+
+// withoutKey hides what may be a key of WireGuard's that was put in the wrong place.
+func withoutKey(text string) string { return keyText.ReplaceAllString(text, "(redacted)") }
+
+var keyText = regexp.MustCompile(`[A-Za-z0-9+/]{43}=?|[0-9a-fA-F]{64}`)
 
 func (s *section) service(kind Kind) Service {
 	return Service{Kind: kind, Tunnel: s.tunnel, Source: s.at(s.Line, "").source}

@@ -56,6 +56,9 @@ func (l *loader) yamlRoot(path string) (*yaml.Node, error) {
 	if len(b) > maxYAML {
 		return nil, &Error{Source: path, Reason: fmt.Sprintf("is larger than %d KiB: this is no gateway configuration", maxYAML>>10)}
 	}
+	if err := asConfig(path, b); err != nil {
+		return nil, err
+	}
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	var doc, next yaml.Node
 	switch err := d.Decode(&doc); {

@@ -114,12 +114,14 @@ func (y *yamlFile) boolean(name string, to *bool) field {
 	})
 }
 
+const notTime = "is not a time from 0 up: write a number and a unit, such as 30s or 5m"
+
 // duration reads "30s" or "5m". A bare 0 needs no unit; another number has none to guess.
 func (y *yamlFile) duration(name string, to *time.Duration) field {
 	return y.text(name, func(s string) (err error) {
 		*to, err = time.ParseDuration(s)
 		if err != nil || *to < 0 {
-			return errors.New("is not a time from 0 up: write a number and a unit, such as 30s or 5m")
+			return errors.New(notTime)
 		}
 		return nil
 	})

@@ -81,3 +81,22 @@ func troubled() Snapshot {
 	s.Peers = append(s.Peers, tablet)
 	return s
 }
+
+func TestAMeshThatDoesNotRunYetCanBePlanned(t *testing.T) {
+	s := cities(Settings{Topology: ByLocation})
+	for i := range s.Nodes {
+		s.Nodes[i].Status = NodeStatus{InternalIPs: s.Nodes[i].Status.InternalIPs}
+	}
+	rehearsed, standIns := Rehearse(s)
+	if len(standIns) != len(s.Nodes) {
+		t.Errorf("%v have stand-ins, want all", standIns)
+	}
+	for name, plan := range plans(rehearsed) {
+		if len(plan.Host.Addresses) != 2 || len(plan.Host.Routes) == 0 {
+			t.Errorf("%s is planned as %s", name, plan)
+		}
+	}
+	if !s.Nodes[0].Status.PublicKey.IsZero() {
+		t.Error("the facts themselves were changed")
+	}
+}

@@ -105,6 +105,12 @@ func (c *planCommand) planOffline(p *program) error {
 	if update.Settings != nil {
 		snapshot.Settings = *update.Settings
 	}
+	snapshot, standIns := mesh.Rehearse(snapshot)
+	for _, node := range standIns {
+		if err := p.println("# node " + node + " has published no key yet, a stand-in is shown"); err != nil {
+			return err
+		}
+	}
 	plan, problems := mesh.MakePlan(snapshot, name, mesh.Options{})
 	if plan.Self != "" {
 		if err := p.println(strings.TrimSuffix(plan.String(), "\n")); err != nil {

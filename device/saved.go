@@ -116,6 +116,10 @@ func (d *Device) saveNow() {
 
 func (d *Device) write(s savedEndpoints) {
 	if err := s.save(d.savePath); err != nil {
+		var path *fs.PathError // of the temporary file, which says nothing to people
+		if errors.As(err, &path) {
+			err = path.Err
+		}
 		d.log.Warn().Err(err).Str("file", d.savePath).Msg("endpoints are not saved: peers that roam are found late after a restart")
 	}
 }

@@ -149,8 +149,8 @@ func (checkCommand) Help() string {
 }
 
 func (c *checkCommand) Run(p *program) error {
-	text, err := gateway.Check(c.sources())
-	if _, failed := fmt.Fprint(p.stdout, text); failed != nil {
+	report, err := gateway.Check(c.sources())
+	if _, failed := fmt.Fprint(p.stdout, report); failed != nil {
 		return fmt.Errorf("write to stdout: %w", failed)
 	}
 	if err != nil {

@@ -70,6 +70,11 @@ func (tx *transaction) prepare(ctx context.Context) error {
 }
 
 func (tx *transaction) openTunnels(ctx context.Context) error {
+	if len(tx.steps.open) > 0 {
+		if err := tx.want.dirs(readyDir); err != nil {
+			return err
+		}
+	}
 	var errs []error
 	for _, spec := range tx.steps.open {
 		tx.g.hurry(spec)

@@ -81,33 +81,11 @@ func closest(s string, known []string) string {
 		if len(word) > 3 && strings.HasPrefix(strings.ToLower(s), strings.ToLower(word)) {
 			return word
 		}
-		if d := distance(strings.ToLower(s), strings.ToLower(word)); d < bound {
+		if d := levenshtein.ComputeDistance(strings.ToLower(s), strings.ToLower(word)); d < bound {
 			best, bound = word, d
 		}
 	}
 	return best
-}
-
-// distance is the number of letters to insert, delete or change between a and b
-// (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // meant renders closest as the end of a reason: "did you mean x?", or the whole list when

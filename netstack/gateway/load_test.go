@@ -176,7 +176,8 @@ func TestWrongSpecsAreRefusedWithTheirLineAndARemedy(t *testing.T) {
 func TestCheckSaysWhatIsReadIgnoredAndRefused(t *testing.T) {
 	for _, g := range goldens(t, "testdata/check/*.txt", 3) {
 		t.Run(strings.TrimSuffix(filepath.Base(g.path), ".txt"), func(t *testing.T) {
-			text, err := Check(g.enter(t))
+			report, err := Check(g.enter(t))
+			text := report.String()
 			if err != nil {
 				text += "refused\n  " + strings.ReplaceAll(err.Error(), "\n", "\n  ") + "\n"
 			}
@@ -394,8 +395,8 @@ func FuzzTunnelFile(f *testing.F) {
 		if err == nil && len(Diff(spec, spec)) > 0 {
 			t.Errorf("a spec differs from itself: %v", Diff(spec, spec))
 		}
-		if text, again := Check(Sources{Files: []string{path}, LookupEnv: func(string) (string, bool) { return "", false }}); (again == nil) != (err == nil) || strings.Contains(text, keyA) {
-			t.Errorf("check says %v and load %v; text %q", again, err, text)
+		if report, again := Check(Sources{Files: []string{path}, LookupEnv: func(string) (string, bool) { return "", false }}); again == nil && err != nil || strings.Contains(asJSON(t, report)+report.String(), keyA) {
+			t.Errorf("check says %v and load %v; report %q", again, err, report)
 		}
 	})
 }

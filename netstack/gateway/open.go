@@ -86,7 +86,7 @@ func clearStale(ctx context.Context, path string) error {
 		return fmt.Errorf("cannot be looked at: %w", err)
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return errors.New("is a file that is no socket: remove it or choose another path")
+		return errNoSocket
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -101,6 +101,8 @@ func clearStale(ctx context.Context, path string) error {
 	}
 	return os.Remove(path)
 }
+
+var errNoSocket = errors.New("is a file that is no socket: remove it or choose another path")
 
 // whyNotOpen says in words what the system says in numbers, and what to do.
 func whyNotOpen(err error) error {

@@ -28,6 +28,14 @@ func mayMark() bool {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1) == nil
 }
 
+// mayWrite reports why this process may make no files in a folder, or nil.
+func mayWrite(dir string) error {
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return &fs.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	return nil
+}
+
 // peerUser returns the user at the other end of a unix connection.
 func peerUser(conn *net.UnixConn) (uid int, ok bool) {
 	raw, err := conn.SyscallConn()

@@ -17,3 +17,6 @@ func peerUser(*net.UnixConn) (uid int, ok bool) { return os.Getuid(), true }
 
 // mayMark leaves it to the system.
 func mayMark() bool { return true }
+
+// mayWrite leaves it to whoever writes.
+func mayWrite(string) error { return nil }

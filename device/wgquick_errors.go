@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/agnivade/levenshtein"
 )
 
 // maxRemarks bounds what a large file of another kind can make us say.
@@ -239,7 +241,7 @@ func (t *quickText) refuseKey(l quickLine, known []string) {
 func closest(written string, names []string) string {
 	best, least := "", 1+max(1, len(written)/3)
 	for _, name := range names {
-		if d := distance(strings.ToLower(written), strings.ToLower(name)); d < least {
+		if d := levenshtein.ComputeDistance(strings.ToLower(written), strings.ToLower(name)); d < least {
 			best, least = name, d
 		}
 	}
@@ -258,25 +260,4 @@ func within(written string, names []string) (found string) {
 		found = name
 	}
 	return found
-}
-
-// distance is how many letters must be added, dropped or changed (Levenshtein) to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -7,6 +7,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/agnivade/levenshtein"
+
 	"github.com/stillwire/stillwire/mesh"
 )
 
@@ -74,7 +76,7 @@ func meant(written string, words []string) string {
 		least = 2
 	}
 	for _, w := range words {
-		if d := distance(strings.ToLower(written), strings.ToLower(w)); d < least {
+		if d := levenshtein.ComputeDistance(strings.ToLower(written[:min(len(written), maxShown)]), strings.ToLower(w)); d < least {
 			best, least = w, d
 		}
 	}
@@ -82,26 +84,4 @@ func meant(written string, words []string) string {
 		return "write " + cmp.Or(best, words[0])
 	}
 	return "write one of " + strings.Join(words, ", ")
-}
-
-// distance is how many letters must be added, dropped or changed (Levenshtein) to make b of a.
-func distance(a, b string) int {
-	a = a[:min(len(a), maxShown)]
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

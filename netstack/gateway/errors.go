@@ -3,6 +3,8 @@ package gateway
 import (
 	"strconv"
 	"strings"
+
+	"github.com/agnivade/levenshtein"
 )
 
 // Error is one thing that was asked for and cannot be done. A Load that refuses joins one

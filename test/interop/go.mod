@@ -15,6 +15,7 @@ require (
 )
 
 require (
+	github.com/agnivade/levenshtein v1.2.2 // indirect
 	github.com/gaissmai/bart v0.30.0 // indirect
 	github.com/google/btree v1.1.2 // indirect
 	github.com/google/renameio/v2 v2.0.2 // indirect

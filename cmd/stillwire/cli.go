@@ -10,9 +10,10 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// commands is the command line. Every flag but --help has an environment twin, see twin.
+// commands is the command line. Every flag but --help and --version has an environment twin, see twin.
 type commands struct {
-	Help helpFlag `short:"h" help:"Show the help of a command."`
+	Help        helpFlag    `short:"h" help:"Show the help of a command."`
+	ShowVersion versionFlag `name:"version" hidden:"" help:"As the command version."`
 
 	Gateway   gatewayCommand   `cmd:"" help:"Run tunnels from wg-quick files, without privileges."`
 	Agent     agentCommand     `cmd:"" help:"Make this machine a node of a mesh, and keep it one."`
@@ -65,10 +66,13 @@ func (p *program) run(args []string) int {
 		}
 		return exitWrong
 	}
+	args = joinNegatives(args)
 	ctx, err := parser.Parse(args)
 	if err != nil {
-		return p.report(wrongUsage(err))
+		return p.report(wrongUsage(parser, err, args))
 	}
+	p.names = fromEnvironment(ctx)
+	p.warnOfStrangers(parser, ctx)
 	return p.report(ctx.Run(p))
 }
 
@@ -87,7 +91,7 @@ func (p *program) parser() (*kong.Kong, error) {
 // twins gives each flag its environment variable.
 func twins(k *kong.Kong) error {
 	return kong.Visit(k.Model, func(node kong.Visitable, next kong.Next) error {
-		if flag, ok := node.(*kong.Flag); ok && flag.Name != "help" {
+		if flag, ok := node.(*kong.Flag); ok && flag.Name != "help" && flag.Name != "version" {
 			flag.Envs = []string{twin(flag.Name)}
 			flag.Value.Tag.Envs = flag.Envs
 		}
@@ -117,16 +121,25 @@ func twin(flag string) string {
 	return "STILLWIRE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// wrongUsage turns an error of the parser into one that says where help is.
-func wrongUsage(err error) error {
+// wrongUsage turns an error of the parser into one that says where help is. Who does not name
+// a command is told which there are.
+func wrongUsage(k *kong.Kong, err error, args []string) error {
 	if errors.Is(err, errHelpShown) {
 		return err
 	}
-	command := "stillwire"
-	if parse := (*kong.ParseError)(nil); errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
-		command = parse.Context.Selected().FullPath()
+	said := inItsName(err.Error(), args)
+	parse := (*kong.ParseError)(nil)
+	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+		return &wrong{fmt.Errorf("%s\nsee: %s --help", said, parse.Context.Selected().FullPath())}
 	}
-	return &wrong{fmt.Errorf("%w\nsee: %s --help", err, command)}
+	if strings.HasPrefix(said, "unexpected argument ") {
+		said = "no such command: " + strings.TrimPrefix(said, "unexpected argument ")
+	}
+	var names []string
+	for _, node := range k.Model.Children {
+		names = append(names, node.Name)
+	}
+	return &wrong{fmt.Errorf("%s\ncommands: %s\nsee: stillwire --help", said, strings.Join(names, ", "))}
 }
 
 // wrong is an error in what the program was given: flags, files, keys.
@@ -176,6 +189,20 @@ func (helpFlag) BeforeReset(ctx *kong.Context) error {
 	return errHelpShown
 }
 
+// versionFlag is --version: it prints what the command version does.
+type versionFlag bool
+
+// IgnoreDefault keeps the flag from being reset, which would run BeforeReset.
+func (versionFlag) IgnoreDefault() {}
+
+// BeforeReset runs before arguments are validated, so that no command is needed.
+func (versionFlag) BeforeReset(p *program) error {
+	if err := (&versionCommand{}).Run(p); err != nil {
+		return err
+	}
+	return errHelpShown
+}
+
 // helpCommand is "stillwire help" and "stillwire help COMMAND".
 type helpCommand struct {
 	Command []string `arg:"" optional:"" help:"The command to explain."`
@@ -196,7 +223,7 @@ func showHelp(parser *kong.Kong, command []string) error {
 		return err
 	}
 	if len(command) > 0 && ctx.Selected() == nil {
-		return wrongUsage(ctx.Error)
+		return wrongUsage(parser, ctx.Error, nil)
 	}
 	return printHelp(ctx)
 }

@@ -22,4 +22,5 @@ type program struct {
 	stdin  io.Reader
 	stdout io.Writer
 	stderr io.Writer
+	names  map[string]string // of flags that the environment has given: "--drain" is "$STILLWIRE_DRAIN"
 }

@@ -24,7 +24,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "ready": ready},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "ready": ready, "unset": unset},
 	})
 }
 
@@ -44,6 +44,14 @@ func exits(ts *testscript.TestScript, negated bool, args []string) {
 	if got != want {
 		ts.Fatalf("%v ends with code %d, want %d", args[1:], got, want)
 	}
+}
+
+// unset takes a variable away: unset NAME.
+func unset(ts *testscript.TestScript, negated bool, args []string) {
+	if negated || len(args) != 1 {
+		ts.Fatalf("usage: unset NAME")
+	}
+	ts.Setenv(args[0], "")
 }
 
 // ready waits until a gateway answers and is ready: ready ADMIN.

@@ -16,7 +16,7 @@ import (
 const answerTime = 30 * time.Second
 
 type planCommand struct {
-	Files  []string `arg:"" optional:"" name:"file" help:"Files to take in the place of the running tunnels of the same names."`
+	Files  []string `arg:"" optional:"" name:"file" help:"Files to read in the place of those of the running tunnels of the same names. With one of each, names do not matter."`
 	Admin  string   `xor:"of" required:"" placeholder:"LISTEN" help:"Admin socket of the running gateway, such as unix:/run/stillwire.sock."`
 	Agent  string   `xor:"of" required:"" placeholder:"DIR" help:"State folder of the running agent, such as /var/lib/stillwire."`
 	Dir    string   `xor:"of" required:"" placeholder:"DIR" help:"Directory of manifests: plan a node of that mesh, with nothing running."`

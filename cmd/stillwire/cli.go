@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/stillwire/stillwire/netstack"
 )
 
 // commands is the command line. Every flag but --help and --version has an environment twin, see twin.
@@ -73,6 +75,9 @@ func (p *program) run(args []string) int {
 	}
 	p.names = fromEnvironment(ctx)
 	p.warnOfStrangers(parser, ctx)
+	if command := logsOf(ctx); command != nil {
+		netstack.LogGVisor(command.logger(p.stderr))
+	}
 	return p.report(ctx.Run(p))
 }
 

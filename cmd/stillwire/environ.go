@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 )
@@ -65,32 +66,11 @@ func strangers(k *kong.Kong, environment []string) map[string]string {
 func nearest(s string, known []string) string {
 	best, bound := "", len(s)/4
 	for _, word := range known {
-		if d := edits(s, word); d <= bound {
+		if d := levenshtein.ComputeDistance(s, word); d <= bound {
 			best, bound = word, d-1
 		}
 	}
 	return best
-}
-
-// edits is the number of letters to insert, delete or change (Levenshtein).
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // logs is a command that has a log.
@@ -98,13 +78,19 @@ type logs interface {
 	logger(w io.Writer) zerolog.Logger
 }
 
+// logsOf returns the selected command if it has a log, and else nil.
+func logsOf(ctx *kong.Context) logs {
+	if ctx.Selected() == nil {
+		return nil
+	}
+	command, _ := ctx.Selected().Target.Addr().Interface().(logs)
+	return command
+}
+
 // warnOfStrangers says it in the log, where the command has one.
 func (p *program) warnOfStrangers(k *kong.Kong, ctx *kong.Context) {
 	said := strangers(k, os.Environ())
-	if len(said) == 0 || ctx.Selected() == nil {
-		return
-	}
-	command, _ := ctx.Selected().Target.Addr().Interface().(logs)
+	command := logsOf(ctx)
 	for _, name := range slices.Sorted(maps.Keys(said)) {
 		if command != nil {
 			log := command.logger(p.stderr)

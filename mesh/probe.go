@@ -25,7 +25,9 @@ const (
 	pardonAfter = 30 * time.Second // how long it must be well again before that is taken back
 	forgetAfter = 5 * time.Minute  // after which a leader that is no longer tested is pardoned
 	sessionLife = 3 * time.Minute  // Reject-After-Time of the WireGuard paper, section 6.1
-	renewAfter  = 10 * time.Second // between attempts to repair one path
+	renewAfter  = 10 * time.Second // between new sessions that are asked for on one path
+	lostToMove  = lostToDown + 2   // answers missed in a row until another endpoint is tried
+	moveAgain   = time.Minute      // after all were tried, until the first is again
 )
 
 // prober tests the paths to members by a small echo inside the tunnel, and answers those of
@@ -61,8 +63,10 @@ type target struct {
 	asked     time.Time // when the probe under way was sent; zero: none is
 	sequence  uint64
 	nonce     uint64
-	repaired  time.Time // when last tried
+	renewed   time.Time       // when a new session was last asked for
+	endpoint  device.Endpoint // that the device is told to use
 	failed    []device.Endpoint
+	failedAt  time.Time        // the last of them
 	peer      device.PeerState // as last seen
 }
 
@@ -90,6 +94,10 @@ func (p *prober) set(plan Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
+	endpoints := make(map[device.PublicKey]device.Endpoint, len(plan.Device.Peers))
+	for _, peer := range plan.Device.Peers {
+		endpoints[peer.PublicKey] = peer.Endpoint
+	}
 	targets := make(map[device.PublicKey]*target, len(plan.Probes))
 	p.byAddr = make(map[netip.Addr]*target, len(plan.Probes))
 	for i, probe := range plan.Probes {
@@ -98,6 +106,9 @@ func (p *prober) set(plan Plan) {
 			t = &target{verdict: Unknown, due: now.Add(time.Duration(i) * probePace / 50), nonce: random()}
 		}
 		t.Probe = probe
+		if e := endpoints[probe.Key]; e != t.endpoint {
+			t.endpoint, t.due, t.missed = e, now, min(t.missed, lostToDown) // it is another path now
+		}
 		targets[probe.Key], p.byAddr[probe.Address] = t, t
 	}
 	p.targets = targets
@@ -310,25 +321,39 @@ func (p *prober) miss(t *target, now time.Time) {
 		verdict = NoReply
 	}
 	p.judge(t, verdict, now)
-	if t.Tunnel && now.Sub(t.repaired) >= renewAfter {
-		t.repaired = now
-		p.repair(t)
+	if t.Tunnel {
+		p.repair(t, now)
 	}
 }
 
-// repair asks the far side for a new session: a far side that was started anew answers nothing
-// else. When that was tried before, the endpoint is held for one that fails, and the planner
-// chooses another; when all have failed, the next is the first again.
-func (p *prober) repair(t *target) {
-	if t.missed > 2*lostToDown && !t.peer.Declared.IsZero() && !slices.Contains(t.failed, t.peer.Declared) {
-		t.failed = append(t.failed, t.peer.Declared)
-		p.wake()
+// repair asks the far side for a new session: one that was started anew answers nothing else.
+// When that does not help, the endpoint is held for one that fails, and the planner chooses
+// another; when all have failed, it begins with the first again. The caller holds the lock.
+func (p *prober) repair(t *target, now time.Time) {
+	if t.missed >= lostToMove && !t.endpoint.IsZero() {
+		p.move(t, now)
 	}
-	if r, ok := p.device.(interface{ Renew(netip.Addr) error }); ok {
-		if err := r.Renew(t.Address); err != nil {
-			p.log.Debug().Err(err).Str("name", t.Name).Msg("no new session")
-		}
+	r, ok := p.device.(interface{ Renew(netip.Addr) error })
+	if !ok || now.Sub(t.renewed) < renewAfter {
+		return
 	}
+	t.renewed = now
+	if err := r.Renew(t.Address); err != nil {
+		p.log.Debug().Err(err).Str("name", t.Name).Msg("no new session")
+	}
+}
+
+// move has the planner choose another endpoint. The caller holds the lock.
+func (p *prober) move(t *target, now time.Time) {
+	switch {
+	case !slices.Contains(t.failed, t.endpoint):
+		t.failed, t.failedAt = append(t.failed, t.endpoint), now
+	case now.Sub(t.failedAt) >= moveAgain:
+		t.failed, t.failedAt = nil, now
+	default:
+		return
+	}
+	p.wake()
 }
 
 // observe takes in what the device knows of its peers. It returns when to do that again: what it

@@ -153,6 +153,7 @@ func runPair(t *testing.T, test func(p *pairOfProbers)) {
 func planTo(name, own, to string) Plan {
 	return Plan{
 		Host:   HostPlan{Addresses: single([]netip.Addr{addr(own)})},
+		Device: device.Config{Peers: []device.PeerConfig{{PublicKey: key(name), Endpoint: endpoint("192.0.2.2:1")}}},
 		Probes: []Probe{{Name: name, Key: key(name), Address: addr(to), Tunnel: true, Carries: true}},
 	}
 }
@@ -230,9 +231,13 @@ func TestAnEndpointThatFailsIsToldToThePlanner(t *testing.T) {
 	runPair(t, func(p *pairOfProbers) {
 		after(time.Second)
 		p.net.setCut(addrA, addrB, true)
-		after(time.Minute)
+		after(15 * time.Second)
 		if got := p.path().Failed; !slices.Contains(got, endpoint("192.0.2.2:1")) {
 			t.Errorf("%v have failed, want the declared one", got)
+		}
+		after(2 * moveAgain)
+		if got := p.path().Failed; len(got) > 0 && p.a.targets[key("b")].failedAt.Before(time.Now().Add(-moveAgain-probeSlow)) {
+			t.Errorf("%v have failed for ever, though nothing else is left", got)
 		}
 	})
 }

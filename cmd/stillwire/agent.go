@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 	"github.com/stillwire/stillwire/mesh"
 	"github.com/stillwire/stillwire/mesh/file"
 	"github.com/stillwire/stillwire/mesh/host"
+	"github.com/stillwire/stillwire/netstack"
+	"github.com/stillwire/stillwire/netstack/gateway"
 )
 
 // meshFlags are what all nodes of a mesh must agree on, where the directory does not say it.
@@ -79,10 +82,43 @@ type agentCommand struct {
 	Repair       bool          `default:"true" negatable:"" help:"Watch routes, rules and firewall, and repair what others change."`
 	ResyncPeriod time.Duration `default:"10m" placeholder:"TIME" help:"Compare everything this often although nothing is known to have changed; 0 never."`
 	UAPI         string        `name:"uapi" placeholder:"DIR" help:"Socket for wg(8), such as /var/run/wireguard."`
-	NoGSO        bool          `name:"no-gso" help:"Send UDP packets one by one (no segmentation offload)."`
-	NoGRO        bool          `name:"no-gro" help:"Receive UDP packets one by one (no receive offload)."`
-	NoOffload    bool          `name:"no-offload" help:"Take packets from the TUN one by one."`
+	serviceFlags
+	NoGSO     bool `name:"no-gso" help:"Send UDP packets one by one (no segmentation offload)."`
+	NoGRO     bool `name:"no-gro" help:"Receive UDP packets one by one (no receive offload)."`
+	NoOffload bool `name:"no-offload" help:"Take packets from the TUN one by one."`
 	logFlags
+}
+
+// serviceFlags are the services of a node in netstack mode, whose machine has no other way into the
+// mesh.
+type serviceFlags struct {
+	SOCKS5  []string     `name:"socks5" sep:"none" placeholder:"LISTEN" help:"In netstack mode: SOCKS5 proxy into the mesh, such as 127.0.0.1:1080."`
+	HTTP    []string     `name:"http" sep:"none" placeholder:"LISTEN" help:"In netstack mode: HTTP proxy into the mesh, such as 127.0.0.1:8080."`
+	Forward []string     `sep:"none" placeholder:"NET/LISTEN=TARGET" help:"In netstack mode: port here to a target in the mesh."`
+	Publish []string     `sep:"none" placeholder:"NET/PORT=TARGET" help:"In netstack mode: port at the mesh address to a target here."`
+	Open    bool         `help:"Allow listeners that other machines can reach without a credential."`
+	DNS     []netip.Addr `name:"dns" placeholder:"ADDRESS" help:"In netstack mode: server in the mesh that resolves names."`
+}
+
+// asked names the first service that is asked for, "" when none is.
+func (f *serviceFlags) asked() string {
+	for flag, values := range map[string][]string{"--socks5": f.SOCKS5, "--http": f.HTTP, "--forward": f.Forward, "--publish": f.Publish} {
+		if len(values) > 0 {
+			return flag
+		}
+	}
+	return ""
+}
+
+// services is the gateway on a node in netstack mode; nil: nothing is asked for.
+func (f *serviceFlags) services(n *netstack.Net, log zerolog.Logger) *gateway.Gateway {
+	if f.asked() == "" {
+		return nil
+	}
+	return gateway.New(gateway.Options{Unwatched: true, Log: log, Sources: gateway.Sources{
+		Given:  map[string]*netstack.Net{"mesh": n},
+		SOCKS5: f.SOCKS5, HTTP: f.HTTP, Forward: f.Forward, Publish: f.Publish, Open: f.Open,
+	}})
 }
 
 func (agentCommand) Help() string {
@@ -133,12 +169,24 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 	if err == nil {
 		waitAdmin, err = serveAdmin(ctx, filepath.Join(c.StateDir, socketName), agent, log)
 	}
+	var services sync.WaitGroup
+	var served error // why the services have ended
+	if below.services != nil && err == nil {
+		services.Go(func() {
+			defer end()
+			served = below.services.Run(ctx)
+		})
+	}
 	if err == nil {
 		log.Info().Str("node", name).Str("mode", string(o.Mode)).Str("because", below.reason).Stringer("public_key", key.Public()).Msg("agent is starting")
 		err = agent.Run(ctx)
 	}
 	end()
 	waitAdmin()
+	services.Wait()
+	if served != nil {
+		err = errors.Join(err, wrongInput(served))
+	}
 	log.Info().Msg("agent has ended, what it made stays")
 	return errors.Join(err, below.device.Close())
 }
@@ -151,6 +199,8 @@ type ground struct {
 	host   mesh.Host
 	fwmark uint32
 	listen listenPacket
+	// services run beside the agent; nil: none.
+	services *gateway.Gateway
 }
 
 func (g *ground) into(o *mesh.AgentOptions) {
@@ -163,6 +213,10 @@ func (c *agentCommand) open(log zerolog.Logger) (*ground, error) {
 		return c.openNetstack(log, "asked for")
 	}
 	g, err := c.openTUN(log)
+	if flag := c.asked(); err == nil && flag != "" {
+		_ = g.device.Close() // the other error says more
+		return nil, &wrong{fmt.Errorf("%s is for netstack mode: with a TUN all programs of this machine reach the mesh; leave it out, or add --mode netstack", flag)}
+	}
 	switch {
 	case err == nil && c.Mode == "auto":
 		g.reason = "this process may use a TUN"

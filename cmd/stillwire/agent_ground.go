@@ -57,12 +57,12 @@ func (c *agentCommand) openNetstack(log zerolog.Logger, reason string) (*ground,
 		return nil, &wrong{err}
 	}
 	n, err := netstack.Open(netstack.Options{
-		Name: c.Interface, Bind: device.NewBind(c.bind()), StateDir: c.StateDir, Log: log,
+		Name: c.Interface, Bind: device.NewBind(c.bind()), StateDir: c.StateDir, Log: log, DNS: c.DNS,
 	})
 	if err != nil {
 		return nil, err
 	}
-	g := &ground{mode: mesh.Netstack, reason: reason, device: n.Device(), host: &stackHost{Host: around, net: n}}
+	g := &ground{services: c.services(n, log), mode: mesh.Netstack, reason: reason, device: n.Device(), host: &stackHost{Host: around, net: n}}
 	g.listen = func(a netip.AddrPort) (net.PacketConn, error) {
 		return n.ListenUDPAddrPort(a)
 	}

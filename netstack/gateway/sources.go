@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stillwire/stillwire/device"
+	"github.com/stillwire/stillwire/netstack"
 )
 
 // Sources is where a Spec comes from: what the command line says, and the files that it
@@ -28,6 +29,10 @@ type Sources struct {
 	Drain    *time.Duration // before the YAML file's
 	StateDir string         // before the YAML file's
 	UAPIDir  string         // before the YAML file's
+
+	// Given are tunnels that run already, by the name that services call them by. No file may
+	// have one of these names.
+	Given map[string]*netstack.Net
 
 	// Names says what a flag was called where it was not given as one, as
 	// {"--socks5": "$STILLWIRE_SOCKS5"}.
@@ -57,6 +62,7 @@ func load(s Sources, r *reads) *loader {
 		l.LookupEnv = os.LookupEnv
 	}
 	l.spec.Drain = DefaultDrain
+	l.given()
 	l.files(s.Files)
 	l.yaml(s.Config)
 	l.flags()

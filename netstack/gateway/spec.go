@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stillwire/stillwire/device"
+	"github.com/stillwire/stillwire/netstack"
 	"github.com/stillwire/stillwire/netstack/proxy"
 )
 
@@ -36,8 +37,9 @@ type Spec struct {
 type Tunnel struct {
 	Name    string // unique; of letters, digits and _=+.-
 	File    *device.File
-	HostDNS bool   // names are resolved by this machine's resolver and not through the tunnel
-	Source  string // what asked for it: the file's path, or "gateway.yaml:3"
+	Net     *netstack.Net // runs already, see Sources.Given; nil: it is opened from File
+	HostDNS bool          // names are resolved by this machine's resolver and not through the tunnel
+	Source  string        // what asked for it: the file's path, or "gateway.yaml:3"
 }
 
 // Kind is what a service does.
@@ -171,13 +173,17 @@ func (s *Spec) tunnelNames() (names []string) {
 
 // has reports whether the tunnel owns the address.
 func (t *Tunnel) has(addr netip.Addr) bool {
-	return slices.ContainsFunc(t.File.Addresses, func(p netip.Prefix) bool { return p.Addr().Unmap() == addr })
+	addresses := t.File.Addresses
+	if t.isGiven() {
+		addresses = t.Net.Addresses()
+	}
+	return slices.ContainsFunc(addresses, func(p netip.Prefix) bool { return p.Addr().Unmap() == addr })
 }
 
 // routes reports whether a peer of the tunnel may carry packets to the address, or the
 // address is the tunnel's own.
 func (t *Tunnel) routes(addr netip.Addr) bool {
-	if t.has(addr) {
+	if t.has(addr) || t.isGiven() {
 		return true
 	}
 	for _, peer := range t.File.Config.Peers {

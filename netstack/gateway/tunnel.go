@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -19,22 +20,42 @@ import (
 // tunnel is a Tunnel that runs: a Dialer and a PacketListener for proxies, and a place to
 // listen in. The loop of the gateway changes and closes it; anyone may use the rest.
 type tunnel struct {
-	net *netstack.Net
+	net  *netstack.Net
+	name *atomic.Pointer[string] // as logs have it
 
 	mu   sync.Mutex
 	spec Tunnel
 }
 
+// named adds the name to each line, whatever it is by then.
+func named(name *atomic.Pointer[string]) zerolog.Hook {
+	return zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) { e.Str("tunnel", *name.Load()) })
+}
+
+// rename gives the device another name, and what is called after it.
+func (t *tunnel) rename(name string) error {
+	if err := t.net.Device().Rename(name); err != nil {
+		return err
+	}
+	t.name.Store(&name)
+	return nil
+}
+
 // openTunnel opens a tunnel as its file says.
 func (g *Gateway) openTunnel(spec Tunnel, settings Spec) (*tunnel, error) {
-	log := g.log.With().Str("tunnel", spec.Name).Logger()
+	if spec.isGiven() {
+		return &tunnel{net: spec.Net, spec: spec}, nil
+	}
+	name := new(atomic.Pointer[string])
+	name.Store(&spec.Name)
+	log := g.log.Hook(named(name))
 	o := netstack.FromFile(spec.File)
 	o.Name = spec.Name
 	o.HostDNS = spec.HostDNS
 	o.Resolver = g.options.Resolver
 	o.StateDir = settings.StateDir
 	o.Log = log
-	o.OnChange = func(changes []device.Change) { logChanges(g.log, fromDevice(spec.Name, changes)) }
+	o.OnChange = func(changes []device.Change) { logChanges(g.log, fromDevice(*name.Load(), changes)) }
 	bind := g.options.Bind
 	bind.Log = log
 	o.Bind = device.NewBind(bind)
@@ -48,7 +69,7 @@ func (g *Gateway) openTunnel(spec Tunnel, settings Spec) (*tunnel, error) {
 			return nil, fmt.Errorf("%w: choose a folder that this user can write to, with --uapi or uapiDir", err)
 		}
 	}
-	return &tunnel{net: n, spec: spec}, nil
+	return &tunnel{net: n, name: name, spec: spec}, nil
 }
 
 func (t *tunnel) now() Tunnel {
@@ -57,10 +78,18 @@ func (t *tunnel) now() Tunnel {
 	return t.spec
 }
 
-func (t *tunnel) close() { t.net.Close() }
+// close leaves open what another has opened.
+func (t *tunnel) close() {
+	if spec := t.now(); !spec.isGiven() {
+		t.net.Close()
+	}
+}
 
 // plan returns what change would do inside the device.
 func (t *tunnel) plan(want Tunnel) ([]Change, error) {
+	if want.isGiven() {
+		return nil, nil
+	}
 	changes, err := t.net.Device().Plan(want.File.Config)
 	return fromFile(t.now(), want, changes), err
 }
@@ -69,6 +98,9 @@ func (t *tunnel) plan(want Tunnel) ([]Change, error) {
 // Addresses come before peers that may be reached from them, and a smaller MTU before
 // packets that need it. What is equal is not touched.
 func (t *tunnel) change(ctx context.Context, want Tunnel) ([]Change, error) {
+	if want.isGiven() {
+		return nil, nil
+	}
 	have := t.now()
 	if !slices.Equal(t.net.Addresses(), want.File.Addresses) {
 		if err := t.net.SetAddresses(want.File.Addresses); err != nil {

@@ -29,6 +29,9 @@ func (l *loader) checkTunnels() {
 	keys := make(map[device.PublicKey]*Tunnel)
 	for i := range l.spec.Tunnels {
 		t := &l.spec.Tunnels[i]
+		if t.isGiven() {
+			continue
+		}
 		config := t.File.Config
 		if len(t.File.Addresses) == 0 {
 			l.fail(&Error{Source: t.File.Path, Field: "Address", Reason: "is missing: add the address that this side has in the tunnel, such as Address = 10.0.0.2/32"})
@@ -120,6 +123,7 @@ func (l *loader) checkReach(s *Service, t *Tunnel) {
 	switch {
 	case addr.IsValid() && !t.routes(addr):
 		l.warn(s.Source, s.String(), s.Target, "is covered by no AllowedIPs of tunnel "+t.Name+": flows will be refused until a peer has it")
+	case t.isGiven(): // what it has is not known before it runs
 	case !addr.IsValid() && len(t.File.DNS) == 0 && !t.HostDNS:
 		l.warn(s.Source, s.String(), s.Target, "needs names resolved and tunnel "+t.Name+" has no DNS: add DNS = ADDRESS to its file, or hostDNS: true to the gateway's YAML file")
 	}
@@ -173,7 +177,7 @@ func (s Service) sayTunnel(name string) string {
 // checkInside checks a publish: it listens where peers are meant to reach it, so it needs no
 // credential, but an address of the tunnel.
 func (l *loader) checkInside(s *Service, t *Tunnel) {
-	if addr := s.Listen.Addr.Addr(); addr.IsValid() && !t.has(addr) {
+	if addr := s.Listen.Addr.Addr(); addr.IsValid() && !t.isGiven() && !t.has(addr) {
 		l.refuse(s, fmt.Sprintf("is not at an address of tunnel %s, which has %s: leave the address out", t.Name, join(t.File.Addresses)))
 	}
 }

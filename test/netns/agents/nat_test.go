@@ -110,22 +110,3 @@ func TestANATThatForgetsIsFollowed(t *testing.T) {
 	t.Logf("reached again %v after the NAT forgot it", time.Since(forgot).Round(time.Millisecond))
 	flow.Stop()
 }
-
-// A node in netstack mode is a member like any other: its pods are none, but it is reached at
-// its mesh address, and reaches others.
-func TestANodeInNetstackModeIsAMember(t *testing.T) {
-	w, ada, _, cleo := three(t)
-	cleo.spec["podCIDRs"] = "[]"
-	ada.start(ranges...)
-	cleo.start(append(ranges, "--mode", "netstack")...)
-	w.await("ada and cleo hear each other", 30*time.Second, func() bool {
-		return ada.hears("cleo") && cleo.hears("ada")
-	})
-	if links, err := run(cleo.Namespace, "ip", "link"); err != nil || strings.Contains(links, "stillwire0") {
-		t.Error("the node in netstack mode has made an interface")
-	}
-	a := cleo.claimed()
-	if answered, err := ada.pod.Ping(a, 3, 100); err != nil || answered != 3 {
-		t.Errorf("its mesh address %s answers %d of 3, %v", a, answered, err)
-	}
-}

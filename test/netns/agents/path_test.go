@@ -15,7 +15,7 @@ func TestAPathThatCarriesHandshakesAlone(t *testing.T) {
 	w.startAll(ranges...)
 	w.connected(4)
 	w.await("ada and ben hear each other", 20*time.Second, func() bool { return ada.hears("ben") && ben.hears("ada") })
-	w.router.NFT("table ip black { chain f { type filter hook forward priority 0; udp dport 51820 @th,64,8 4 ip daddr { "+ada.addr.String()+", "+ben.addr.String()+" } ip saddr { "+ada.addr.String()+", "+ben.addr.String()+" } drop; }; }")
+	w.router.NFT("table ip black { chain f { type filter hook forward priority 0; udp dport 51820 @th,64,8 4 ip daddr { " + ada.addr.String() + ", " + ben.addr.String() + " } ip saddr { " + ada.addr.String() + ", " + ben.addr.String() + " } drop; }; }")
 	cut := time.Now()
 	named := func(m *machine) func() bool {
 		return func() bool { return strings.Contains(m.agent.Output(), `"new":"NoReply"`) }

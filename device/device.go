@@ -48,7 +48,7 @@ var (
 
 // Device is one live WireGuard interface. All methods may be called from any goroutine.
 type Device struct {
-	name     string
+	name     atomic.Pointer[string]
 	log      zerolog.Logger
 	wg       *wg.Device
 	bind     *portBind
@@ -57,7 +57,7 @@ type Device struct {
 	onChange func([]Change)
 	telling  sync.Mutex // one onChange at a time
 
-	savePath  string         // "": nothing is saved
+	saveDir   string         // "": nothing is saved
 	saved     savedEndpoints // guarded by lock; what the state file holds
 	dirty     atomic.Bool    // a live endpoint may differ from saved
 	saveAt    time.Time      // guarded by lock; zero: no save is due
@@ -96,7 +96,6 @@ func Open(o Options) (*Device, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Device{
-		name:     o.Name,
 		log:      o.Log,
 		bind:     &portBind{Bind: o.Bind},
 		tracker:  newTracker(o.Log),
@@ -110,6 +109,7 @@ func Open(o Options) (*Device, error) {
 
 		savePause: saveAfter,
 	}
+	d.name.Store(&o.Name)
 	d.names = newNames(o.Resolver, d.nudge)
 	d.load(o.StateDir)
 	if b, ok := o.Bind.(interface{ OnNewSource(func()) }); ok {
@@ -135,8 +135,8 @@ func (d *Device) load(dir string) {
 	if dir == "" {
 		return
 	}
-	d.savePath = savedPath(dir, d.name)
-	saved, err := loadSaved(d.savePath)
+	d.saveDir = dir
+	saved, err := loadSaved(d.savePath())
 	if err != nil {
 		d.log.Warn().Err(err).Msg("saved endpoints are not used")
 	}
@@ -320,7 +320,7 @@ func (d *Device) Close() error {
 func (d *Device) Done() <-chan struct{} { return d.wg.Wait() }
 
 // Name returns the interface name.
-func (d *Device) Name() string { return d.name }
+func (d *Device) Name() string { return *d.name.Load() }
 
 // execute runs operations and folds them into the model. bringUp opens the UDP port when it
 // is not open yet. The lock is held.
@@ -451,7 +451,7 @@ func (d *Device) nudge() {
 
 // sourceSeen is told by the bind that packets come from an address they never came from.
 func (d *Device) sourceSeen() {
-	if d.savePath != "" && d.dirty.CompareAndSwap(false, true) {
+	if d.saveDir != "" && d.dirty.CompareAndSwap(false, true) {
 		d.nudge()
 	}
 }

@@ -14,11 +14,11 @@ import (
 func (d *Device) observe() (State, error) {
 	text, err := d.wg.IpcGet()
 	if err != nil {
-		return State{}, fmt.Errorf("read device %s: %w", d.name, err)
+		return State{}, fmt.Errorf("read device %s: %w", d.Name(), err)
 	}
 	s, err := parseUAPIGet(text)
 	if err != nil {
-		return State{}, fmt.Errorf("read device %s: %w", d.name, err)
+		return State{}, fmt.Errorf("read device %s: %w", d.Name(), err)
 	}
 	for i := range s.Peers {
 		seen := &s.Peers[i]

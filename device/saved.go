@@ -86,7 +86,7 @@ func checksum(b []byte) string {
 // saveWhenDue writes the state file when live endpoints may have moved. Changes are gathered
 // for a second, or longer where reading the device is slow.
 func (t *turn) saveWhenDue() {
-	if t.savePath == "" || !t.dirty.Load() {
+	if t.saveDir == "" || !t.dirty.Load() {
 		return
 	}
 	if t.saveAt.IsZero() {
@@ -106,7 +106,7 @@ func (t *turn) saveWhenDue() {
 
 // saveNow is the last save, of Close. The lock is held.
 func (d *Device) saveNow() {
-	if d.savePath == "" {
+	if d.saveDir == "" {
 		return
 	}
 	if fresh, differs := d.remember(); differs {
@@ -115,12 +115,12 @@ func (d *Device) saveNow() {
 }
 
 func (d *Device) write(s savedEndpoints) {
-	if err := s.save(d.savePath); err != nil {
+	if err := s.save(d.savePath()); err != nil {
 		var path *fs.PathError // of the temporary file, which says nothing to people
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		d.log.Warn().Err(err).Str("file", d.savePath).Msg("endpoints are not saved: peers that roam are found late after a restart")
+		d.log.Warn().Err(err).Str("file", d.savePath()).Msg("endpoints are not saved: peers that roam are found late after a restart")
 	}
 }
 

@@ -74,7 +74,7 @@ func (d *Device) ListenUAPI(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("UAPI socket: %w", err)
 	}
-	path := filepath.Join(dir, d.name+".sock")
+	path := filepath.Join(dir, d.Name()+".sock")
 	l, err := listenUnix(path)
 	if err != nil {
 		return fmt.Errorf("UAPI socket: %w", err)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,8 +27,8 @@ func newRunning() *running {
 // transaction makes one Spec of another. Every step that can fail comes before the first
 // that cannot be undone:
 //
-//	open new tunnels -> open new listeners -> change tunnels that stay -> publish listeners
-//	                     any failure: undo all, in reverse
+//	rename tunnels -> open new tunnels -> open new listeners -> change tunnels that stay -> publish listeners
+//	                                       any failure: undo all, in reverse
 //	-> start, alter, stop services -> close tunnels
 type transaction struct {
 	g       *Gateway
@@ -60,11 +61,30 @@ func (g *Gateway) apply(ctx context.Context, want Spec) ([]Change, error) {
 // prepare does all that can fail.
 func (tx *transaction) prepare(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		tx.openTunnels, tx.openListeners, tx.changeTunnels, tx.openPublished,
+		tx.renameTunnels, tx.openTunnels, tx.openListeners, tx.changeTunnels, tx.openPublished,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// renameTunnels comes before new tunnels, which may have the names that are free then.
+func (tx *transaction) renameTunnels(context.Context) error {
+	for _, pair := range tx.steps.keep {
+		t, old := tx.have.tunnels[pair.have.Name], pair.have.Name
+		if old == pair.want.Name {
+			continue
+		}
+		if err := t.rename(pair.want.Name); err != nil {
+			return fmt.Errorf("%s: %w", pair.want.File.Path, err)
+		}
+		tx.undo = append(tx.undo, func() {
+			if err := t.rename(old); err != nil {
+				tx.g.log.Error().Err(err).Str("tunnel", old).Msg("tunnel could not be changed back")
+			}
+		})
 	}
 	return nil
 }

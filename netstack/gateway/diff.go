@@ -75,14 +75,15 @@ func difference(have, want Spec) steps {
 	return s
 }
 
-// tunnels pairs tunnels by name; what is left over by key, for a file that was renamed; and
-// then by port, which only one device can hold.
+// tunnels pairs tunnels by name and key; what is left over by key, for a file that was renamed,
+// even if another has its name now; then by name, for a new key; and then by port, which only
+// one device can hold.
 func (s *steps) tunnels(have, want Spec) {
 	old := slices.Clone(have.Tunnels)
 	pairs := make(map[string]Tunnel)
-	for _, same := range []func(a, b Tunnel) bool{sameName, sameKey, samePort} {
+	for _, alike := range []func(a, b Tunnel) bool{same, sameKey, sameName, samePort} {
 		for _, w := range want.Tunnels {
-			i := slices.IndexFunc(old, func(h Tunnel) bool { return same(h, w) })
+			i := slices.IndexFunc(old, func(h Tunnel) bool { return alike(h, w) })
 			if _, paired := pairs[w.Name]; !paired && i >= 0 {
 				pairs[w.Name] = old[i]
 				old = slices.Delete(old, i, i+1)
@@ -105,6 +106,8 @@ func (s *steps) tunnels(have, want Spec) {
 		s.note("tunnel "+h.Name, "", h.summary(), "", "no longer asked for")
 	}
 }
+
+func same(a, b Tunnel) bool { return sameName(a, b) && sameKey(a, b) }
 
 func sameName(a, b Tunnel) bool { return a.Name == b.Name }
 

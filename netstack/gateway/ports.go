@@ -20,10 +20,10 @@ import (
 // later step fail.
 func (tx *transaction) stepAside(ctx context.Context, port uint16, keeper *tunnel) error {
 	for _, t := range tx.have.tunnels {
-		if port == 0 || t == keeper || t.port() != port {
+		had := t.now()
+		if port == 0 || t == keeper || had.isGiven() || t.port() != port {
 			continue
 		}
-		had := t.now()
 		if err := t.move(ctx, had, 0); err != nil {
 			return fmt.Errorf("%s: free port %d: %w", had.File.Path, port, err)
 		}

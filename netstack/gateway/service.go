@@ -307,10 +307,15 @@ func cancelWhenQuiet(ctx context.Context, cancel context.CancelFunc, server serv
 	}
 }
 
+// dialTime is how long a target has to answer. It holds the tries of a handshake that comes late
+// and ends before most clients give up, so that they learn why.
+const dialTime = 20 * time.Second
+
 // options says how flows are carried, and where. Call it with mu held.
 func (s *service) options() proxy.Options {
 	o := proxy.Options{
 		Users:       s.spec.Users,
+		DialTimeout: dialTime,
 		IdleTimeout: max(s.spec.Idle, 0),
 		UDPTimeout:  s.spec.Idle,
 		Buffers:     s.buffers,

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -70,7 +71,7 @@ type PeerStatus struct {
 	Roamed        bool             `json:"roamed"`
 	AllowedIPs    []netip.Prefix   `json:"allowedIPs"`
 	Keepalive     float64          `json:"keepalive,omitempty"` // seconds; 0: off
-	Problem       string           `json:"problem,omitempty"`   // why the declared endpoint cannot be used
+	Problem       string           `json:"problem,omitempty"`   // why the declared endpoint cannot be used, or why there is no session
 	LastHandshake time.Time        `json:"lastHandshake,omitzero"`
 	HandshakeAge  float64          `json:"handshakeAge,omitempty"` // seconds; 0: never
 	Handshakes    uint64           `json:"handshakes"`             // since the tunnel was opened
@@ -134,7 +135,7 @@ func peerStatus(p device.PeerState, now time.Time) PeerStatus {
 		Roamed:        p.Roamed(),
 		AllowedIPs:    p.AllowedIPs,
 		Keepalive:     p.PersistentKeepalive.Seconds(),
-		Problem:       p.EndpointProblem,
+		Problem:       cmp.Or(p.EndpointProblem, p.HandshakeProblem),
 		LastHandshake: p.LastHandshake,
 		Handshakes:    p.Handshakes,
 		ReceiveBytes:  p.ReceiveBytes,

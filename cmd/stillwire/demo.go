@@ -18,7 +18,7 @@ type demoCommand struct {
 }
 
 func (demoCommand) Help() string {
-	return `Three nodes in one process, with real WireGuard between them over UDP on loopback and traffic in each direction, are changed 10,000 times. Needs no root. The exit code is 1 when a packet was lost, a connection reset or a handshake made for no reason.`
+	return `Three nodes in one process, with real WireGuard between them over UDP on loopback and traffic in each direction, are changed 10,000 times. Needs no root. The exit code is 1 when a packet was lost, a connection reset or a handshake made for no reason, as is to be expected with --naive.`
 }
 
 func (c *demoCommand) Run(p *program) error {

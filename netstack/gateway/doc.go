@@ -49,7 +49,7 @@
 //	admin: 127.0.0.1:9080          # or {listen: …, open: true}
 //	drain: 20s                     # at shutdown: how long old flows may go on
 //	stateDir: /var/lib/stillwire   # where learnt endpoints survive a restart
-//	uapiDir: /run/wireguard        # where wg(8) finds a socket for each tunnel
+//	uapiDir: /var/run/wireguard    # where wg(8) finds a socket for each tunnel
 //
 // LISTEN is ADDRESS:PORT, PORT (which means 127.0.0.1), *:PORT (every address) or unix:PATH.
 // A unix socket belongs to this user alone, unless open is true or users are given. Relative
@@ -81,8 +81,9 @@
 // # Admin listener
 //
 // GET alone, and nothing changes by it. /livez answers ok while the process lives. /readyz
-// answers ok when every tunnel and every listener is up and the gateway is not draining,
-// and else 503 with one reason a line. /status is a [Status] in JSON. /plan says what a
-// reload would change, on a unix socket and to the gateway's own user or root only. Requests
-// over TCP must name an IP address or localhost as Host.
+// answers ok when every tunnel and every listener is up and the gateway is not draining, and
+// else 503 with one reason a line; whether peers answer is no part of it. /status is a
+// [Status] in JSON, which tells of peers that do not. /plan says what a reload would change,
+// on a unix socket and to the gateway's own user or root only. Requests over TCP must name an
+// IP address or localhost as Host.
 package gateway

@@ -11,6 +11,7 @@ import (
 
 // A tunnel that never comes up: its peer is at an address where nobody answers.
 func TestTunnelThatDoesNotComeUpIsToldOfAndItsClientsToo(t *testing.T) {
+	t.Parallel()
 	nobody, err := net.ListenPacket("udp", "127.0.0.1:0")
 	mustDo(t, err)
 	defer nobody.Close()

@@ -124,14 +124,16 @@ func (m *machine) measure(size int) (f figures) {
 }
 
 // quiet waits until the agent has written nothing for a moment, and returns all that it wrote.
-func (m *machine) quiet() string {
+func (m *machine) quiet() string { return m.quietFor(500 * time.Millisecond) }
+
+func (m *machine) quietFor(moment time.Duration) string {
 	m.w.t.Helper()
 	last, since := m.agent.Output(), time.Now()
 	m.w.await("the agent has no more to say", 60*time.Second, func() bool {
 		if now := m.agent.Output(); len(now) != len(last) {
 			last, since = now, time.Now()
 		}
-		return time.Since(since) > 500*time.Millisecond
+		return time.Since(since) > moment
 	})
 	return last
 }

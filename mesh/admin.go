@@ -15,6 +15,7 @@ import (
 type Report struct {
 	Node          string           `json:"node"`
 	Mode          Mode             `json:"mode"`
+	Because       string           `json:"because,omitempty"` // why it is this mode
 	Location      string           `json:"location"`
 	Synced        bool             `json:"synced"`
 	Leads         bool             `json:"leads"`
@@ -55,7 +56,7 @@ type ReportLocation struct {
 // Report is the status in the words of /status.
 func (s *Status) Report() Report {
 	r := Report{
-		Node: s.Node, Mode: s.Mode, Location: s.Plan.Location, Synced: s.Synced,
+		Node: s.Node, Mode: s.Mode, Because: s.Because, Location: s.Plan.Location, Synced: s.Synced,
 		Leads: s.Plan.Publish.Leads != 0, MeshAddresses: append([]netip.Addr{}, s.Plan.Publish.MeshAddresses...),
 		Members: []ReportMember{}, Problems: []ReportProblem{},
 	}

@@ -32,6 +32,8 @@ type AgentOptions struct {
 	Key device.PrivateKey
 	// Mode is how it carries packets. "": TUN.
 	Mode Mode
+	// Because is why it is this mode, for people; "": nobody says.
+	Because string
 	// Device that the agent drives. Required. The agent does not close it.
 	Device Device
 	// Host is the machine around it. Required.
@@ -118,7 +120,7 @@ func NewAgent(o AgentOptions) (*Agent, error) {
 	if o.ListenPacket != nil {
 		a.prober = newProber(o.ListenPacket, o.Device, a.wake, o.Log)
 	}
-	a.status.Store(&Status{Node: o.Node, Mode: o.Mode})
+	a.status.Store(&Status{Node: o.Node, Mode: o.Mode, Because: o.Because})
 	return a, nil
 }
 

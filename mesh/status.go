@@ -10,7 +10,8 @@ import (
 type Status struct {
 	Node     string
 	Mode     Mode
-	Synced   bool // every source has said all it knows
+	Because  string // why it is this mode
+	Synced   bool   // every source has said all it knows
 	Plan     Plan
 	Problems []Problem
 	Members  []MemberStatus // those that this node tests, by name
@@ -27,7 +28,7 @@ type MemberStatus struct {
 }
 
 func (a *Agent) makeStatus(plan Plan, problems []Problem) *Status {
-	s := &Status{Node: a.o.Node, Mode: a.o.Mode, Synced: a.store.Synced(), Plan: plan, Problems: problems}
+	s := &Status{Node: a.o.Node, Mode: a.o.Mode, Because: a.o.Because, Synced: a.store.Synced(), Plan: plan, Problems: problems}
 	if a.prober != nil {
 		s.Members = a.prober.members()
 	}

@@ -204,7 +204,8 @@ type ground struct {
 }
 
 func (g *ground) into(o *mesh.AgentOptions) {
-	o.Mode, o.Device, o.Host, o.FwMark, o.ListenPacket = g.mode, g.device, g.host, g.fwmark, g.listen
+	o.Mode, o.Because = g.mode, g.reason
+	o.Device, o.Host, o.FwMark, o.ListenPacket = g.device, g.host, g.fwmark, g.listen
 }
 
 // open chooses the mode and opens the device.

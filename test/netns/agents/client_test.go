@@ -20,8 +20,9 @@ type client struct {
 	iface string
 }
 
-// client makes a laptop that has a tunnel to each of the machines, and tells the mesh of it.
-func (w *world) client(t *testing.T, machines ...*machine) *client {
+// client makes a laptop that has a tunnel to each of the machines, through which it reaches those
+// behind it too, and tells the mesh of it.
+func (w *world) client(t *testing.T, behind map[*machine][]*machine, machines ...*machine) *client {
 	c := &client{machine: w.behindNAT("laptop"), addr: netip.MustParseAddr("10.4.200.1"), iface: w.lab.Name("l")}
 	w.machines = w.machines[:len(w.machines)-1] // it runs no agent
 	stock := filepath.Join(t.TempDir(), "wireguard-go")
@@ -39,7 +40,11 @@ func (w *world) client(t *testing.T, machines ...*machine) *client {
 	var conf strings.Builder
 	fmt.Fprintf(&conf, "[Interface]\nPrivateKey = %s\n", key.Reveal())
 	for _, m := range machines {
-		fmt.Fprintf(&conf, "[Peer]\nPublicKey = %s\nEndpoint = %s:51820\nAllowedIPs = 10.42.%d.0/24\nPersistentKeepalive = 5\n", w.keyOf(m), m.addr, m.number)
+		allowed := fmt.Sprintf("10.42.%d.0/24", m.number)
+		for _, other := range behind[m] {
+			allowed += fmt.Sprintf(", 10.42.%d.0/24", other.number)
+		}
+		fmt.Fprintf(&conf, "[Peer]\nPublicKey = %s\nEndpoint = %s:51820\nAllowedIPs = %s\nPersistentKeepalive = 5\n", w.keyOf(m), m.addr, allowed)
 	}
 	file := filepath.Join(t.TempDir(), "laptop.conf")
 	if err := os.WriteFile(file, []byte(conf.String()), 0o600); err != nil {
@@ -77,7 +82,7 @@ func TestAStockClientRoams(t *testing.T) {
 	w := newWorld(t)
 	ada, ben := w.machine("ada", "berlin"), w.machine("ben", "oslo")
 	w.startAll(ranges...)
-	laptop := w.client(t, ada, ben)
+	laptop := w.client(t, nil, ada, ben)
 	for _, m := range []*machine{ada, ben} {
 		if err := laptop.AwaitPing(m.pod4); err != nil {
 			t.Fatalf("laptop to the pod of %s: %v", m.name, err)
@@ -110,5 +115,24 @@ func TestAStockClientRoams(t *testing.T) {
 	}
 	if said := ada.quiet()[quiet:]; strings.Contains(said, `"endpoint"`) || strings.Contains(said, "laptop") {
 		t.Errorf("the laptop was touched: %s", said)
+	}
+}
+
+// In the location topology a client has a tunnel to each leader, and reaches all that they carry.
+//
+//	laptop ── NAT ── router ─┬─ ada (leads) ── ben
+//	                         └─ cleo (leads) ── dora
+func TestAStockClientReachesLocationsByTheirLeaders(t *testing.T) {
+	w, ada, ben, cleo, dora := four(t)
+	west, behindWest := w.leaderOf(ada, ben)
+	east, behindEast := w.leaderOf(cleo, dora)
+	laptop := w.client(t, map[*machine][]*machine{west: {behindWest}, east: {behindEast}}, west, east)
+	for _, m := range w.machines {
+		if err := laptop.AwaitPing(m.pod4); err != nil {
+			t.Errorf("laptop to the pod of %s: %v", m.name, err)
+		}
+		if err := m.pod.AwaitPing(laptop.addr); err != nil {
+			t.Errorf("pod of %s to the laptop: %v", m.name, err)
+		}
 	}
 }

@@ -97,7 +97,11 @@ func (t *turn) confirmations() {
 func (t *turn) sessionIsUp(p *peer) {
 	p.watch = watch{up: true, from: p.watch.from}
 	e := t.line(zerolog.InfoLevel, p)
-	if to := t.liveOf(p); to.IsValid() {
+	to := p.path.applied // good enough where the device was not read: many come up at once
+	if t.live != nil {
+		to = t.live[p.key]
+	}
+	if to.IsValid() {
 		e.Stringer("endpoint", to)
 	}
 	e.Msg("session with peer is up")

@@ -40,7 +40,7 @@ type AgentOptions struct {
 	Host Host
 	// Sources of facts.
 	Sources []Source
-	// Settings hold where no source has any.
+	// Settings hold for what the sources leave open.
 	Settings Settings
 	// Publisher makes this node's status known; nil: nobody hears of it.
 	Publisher Publisher

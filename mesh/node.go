@@ -66,7 +66,10 @@ type Identity struct {
 	Name    string
 	UID     string    // "" where the source has none
 	Created time.Time // zero where the source does not know: older than any other
-	Source  string    // where the object stands, such as "mesh.yaml:12" or "meshnode/a"; never compared
+	// Undeclared says that no administrator has asked for the object, it was only seen: younger
+	// than all that are declared.
+	Undeclared bool
+	Source     string // where the object stands, such as "mesh.yaml:12" or "meshnode/a"; never compared
 }
 
 // Node is a member of the mesh that runs an agent. What Spec says is the administrator's,
@@ -134,6 +137,9 @@ type Peer struct {
 func (i Identity) Older(other Identity) bool { return i.compare(other) < 0 }
 
 func (i Identity) compare(other Identity) int {
+	if i.Undeclared != other.Undeclared {
+		return falseFirst(i.Undeclared, other.Undeclared)
+	}
 	if c := i.Created.Compare(other.Created); c != 0 {
 		return c
 	}

@@ -14,13 +14,11 @@ import (
 // restarted.
 func (a *Agent) world(s Snapshot, facts HostFacts, look bool) Snapshot {
 	s.Nodes = slices.Clone(s.Nodes)
-	if s.Settings.isZero() {
-		s.Settings = a.o.Settings
-	}
+	s.Settings = s.Settings.or(a.o.Settings)
 	i := slices.IndexFunc(s.Nodes, func(n Node) bool { return n.Name == a.o.Node })
 	if i < 0 {
 		i = len(s.Nodes)
-		s.Nodes = append(s.Nodes, Node{Identity: Identity{Name: a.o.Node, Source: "this agent"}})
+		s.Nodes = append(s.Nodes, Node{Identity: Identity{Name: a.o.Node, Undeclared: true, Source: "this agent"}})
 	}
 	self := &s.Nodes[i]
 	if look {
@@ -36,8 +34,20 @@ func (a *Agent) world(s Snapshot, facts HostFacts, look bool) Snapshot {
 	return s
 }
 
-func (s Settings) isZero() bool {
-	return s.Topology == "" && s.Inside == "" && len(s.Subnets) == 0 && len(s.ClusterCIDRs) == 0 && len(s.ServiceCIDRs) == 0 && !s.IgnoreInternalIPs && !s.AllowDefaultRoute
+// or is the settings with what they leave open taken from others.
+func (s Settings) or(others Settings) Settings {
+	s.Topology = cmp.Or(s.Topology, others.Topology)
+	s.Inside = cmp.Or(s.Inside, others.Inside)
+	for _, list := range []struct{ own, others *[]netip.Prefix }{
+		{&s.Subnets, &others.Subnets}, {&s.ClusterCIDRs, &others.ClusterCIDRs}, {&s.ServiceCIDRs, &others.ServiceCIDRs},
+	} {
+		if len(*list.own) == 0 {
+			*list.own = *list.others
+		}
+	}
+	s.IgnoreInternalIPs = s.IgnoreInternalIPs || others.IgnoreInternalIPs
+	s.AllowDefaultRoute = s.AllowDefaultRoute || others.AllowDefaultRoute
+	return s
 }
 
 // inherit takes over the claims of the run before, when they were made with the same key.

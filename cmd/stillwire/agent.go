@@ -167,7 +167,7 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 	ctx, end := context.WithCancel(ctx)
 	waitAdmin := func() {}
 	if err == nil {
-		waitAdmin, err = serveAdmin(ctx, filepath.Join(c.StateDir, socketName), agent, log)
+		waitAdmin = serveAdmin(ctx, filepath.Join(c.StateDir, socketName), agent, log)
 	}
 	var services sync.WaitGroup
 	var served error // why the services have ended

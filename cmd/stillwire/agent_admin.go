@@ -24,11 +24,12 @@ import (
 const socketName = "agent.sock"
 
 // serveAdmin serves what the agent knows on a unix socket that this user and root alone may use,
-// until ctx is done.
-func serveAdmin(ctx context.Context, path string, agent *mesh.Agent, log zerolog.Logger) (wait func(), err error) {
+// until ctx is done. A node does without it rather than not run.
+func serveAdmin(ctx context.Context, path string, agent *mesh.Agent, log zerolog.Logger) (wait func()) {
 	ln, err := listenSocket(path)
 	if err != nil {
-		return nil, err
+		log.Error().Err(err).Str("socket", path).Msg("no admin socket: stillwire status and plan cannot ask this agent")
+		return func() {}
 	}
 	server := &http.Server{
 		Handler: agent.Handler(), ReadTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
@@ -44,7 +45,7 @@ func serveAdmin(ctx context.Context, path string, agent *mesh.Agent, log zerolog
 		<-ctx.Done()
 		_ = server.Close() // who was asking has the agent's end to see
 	})
-	return work.Wait, nil
+	return work.Wait
 }
 
 // listenSocket takes the place of a socket that nobody answers on.

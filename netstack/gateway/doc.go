@@ -70,7 +70,8 @@
 // applies the difference. What cannot be obeyed is refused as a whole: new listeners and
 // tunnels are opened first, and closed again should a later step fail. A service that stays
 // in its place keeps its listener and its flows, whatever else of it changes; new flows are
-// treated as the new Spec says. A tunnel that stays keeps its sessions. Only what is no
+// treated as the new Spec says. A tunnel that stays keeps its sessions, also when its file is
+// renamed or two of them swap their ports: it is known by its key. Only what is no
 // longer asked for is closed: its listener at once, its flows after the drain time.
 //
 // What the system refuses, such as a port that another program holds, is tried again by

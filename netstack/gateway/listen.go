@@ -126,21 +126,28 @@ func splitHostPort(s string) (host string, port uint16, err error) {
 			return "", 0, errors.New("is not ADDRESS:PORT: write 127.0.0.1:1080, [::1]:1080 or unix:/path")
 		}
 	}
-	n, err := strconv.ParseUint(digits, 10, 16)
-	switch {
-	case err == nil:
-		return host, uint16(n), nil
-	case digits == "":
-		return "", 0, errors.New("has no port: write one after the colon, such as " + host + ":1080")
-	case strings.Trim(digits, "0123456789") == "":
-		return "", 0, fmt.Errorf("has the port %s: ports are numbers from 0 to 65535", digits)
-	case digits != s:
-		return "", 0, fmt.Errorf("has %q where the port belongs: write a number from 0 to 65535", digits)
-	}
 	if addr, err := netip.ParseAddr(s); err == nil {
 		return "", 0, errors.New("has no port: add one, such as " + netip.AddrPortFrom(addr, 1080).String())
 	}
-	return "", 0, errors.New("is not ADDRESS:PORT: write 127.0.0.1:1080, 1080 or unix:/path")
+	if digits == s && strings.Trim(s, "0123456789") != "" {
+		return "", 0, errors.New("is not ADDRESS:PORT: write 127.0.0.1:1080, 1080 or unix:/path")
+	}
+	port, err = parsePort(digits, 0)
+	return host, port, err
+}
+
+// parsePort reads a port from least up, and says of what is wrong what it is.
+func parsePort(s string, least uint16) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	switch {
+	case err == nil && n >= uint64(least):
+		return uint16(n), nil
+	case s == "":
+		return 0, errors.New("has no port: write one after the colon")
+	case strings.Trim(s, "0123456789") == "":
+		return 0, fmt.Errorf("has the port %s: ports are numbers from %d to 65535", s, least)
+	}
+	return 0, fmt.Errorf("has %q where the port belongs: write a number from %d to 65535", s, least)
 }
 
 func listenAddr(host string) (netip.Addr, error) {
@@ -183,18 +190,21 @@ func parseInside(network, s string) (Listen, error) {
 
 // parseTarget checks where a flow goes: an IP address or a DNS name, and a port.
 func parseTarget(s string) (string, error) {
+	if strings.HasPrefix(s, "unix:") {
+		return "", errors.New("is a unix socket, where only a publish of TCP can end: write HOST:PORT")
+	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
 		return "", errors.New("is not HOST:PORT: write 10.0.0.5:5432, [fd00::5]:5432 or name.example:5432")
 	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 {
-		return "", fmt.Errorf("has no port: %q is not a number from 1 to 65535", port)
+	n, err := parsePort(port, 1)
+	if err != nil {
+		return "", err
 	}
 	if err := checkHost(host); err != nil {
 		return "", err
 	}
-	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+	return net.JoinHostPort(host, strconv.Itoa(int(n))), nil
 }
 
 // checkHost refuses what no resolver could take, so that a slip of the pen is seen at

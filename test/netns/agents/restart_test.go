@@ -100,6 +100,28 @@ func TestADeadAgentLeaksNothing(t *testing.T) {
 	w.connected(4, 6)
 }
 
+// The control: with the firewall and the rules taken away, and no agent to put them back, packets
+// do leave in clear text, and are counted.
+func TestTheRouterSeesClearText(t *testing.T) {
+	w, ada, ben, _ := three(t)
+	w.startAll(ranges...)
+	w.connected(4)
+	ada.agent.Kill()
+	for _, take := range [][]string{{"nft", "delete", "table", "inet", "stillwire"}, {"ip", "rule", "del", "priority", "7107"}} {
+		if _, err := run(ada.Namespace, take...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flow := w.flow(ada, ben, 4)
+	if err := flow.AwaitSent(t.Context(), 50); err != nil {
+		t.Fatal(err)
+	}
+	flow.Stop()
+	if w.expected = w.clearText(); w.expected < 50 {
+		t.Errorf("the router saw %d packets in clear text, want 50 and more", w.expected)
+	}
+}
+
 // A second agent on the interface of a first one refuses, and says who has it.
 func TestASecondAgentRefuses(t *testing.T) {
 	w, ada, _, _ := three(t)

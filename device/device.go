@@ -29,7 +29,8 @@ type Options struct {
 	// StateDir is the folder in which the endpoints of roamed peers survive a restart, in
 	// a file of mode 0600. "": they do not.
 	StateDir string
-	// Log gets warnings and what wireguard-go says at debug. The zero Logger is silent.
+	// Log gets warnings, such as of a peer that answers no handshake, a line when a session is
+	// up, and what wireguard-go says at debug. The zero Logger is silent.
 	Log zerolog.Logger
 	// OnChange is told of changes that no Apply, SetPeers or RemovePeers call returns: those
 	// made on the UAPI socket and those of the endpoint supervisor. It is called from one

@@ -45,7 +45,8 @@ type Options struct {
 	Resolver device.Resolver
 	// StateDir is where the endpoints of roamed peers survive a restart. "": they do not.
 	StateDir string
-	// Log gets what changes, and warnings. The zero value is silent.
+	// Log gets what changes, and warnings. The zero value is silent. What gVisor says goes
+	// elsewhere: see LogGVisor.
 	Log zerolog.Logger
 	// OnChange is told of changes of the device that no call of Apply, SetPeers or
 	// RemovePeers returns. See device.Options.

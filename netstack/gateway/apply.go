@@ -77,6 +77,7 @@ func (tx *transaction) renameTunnels(context.Context) error {
 		if old == pair.want.Name {
 			continue
 		}
+		tx.g.hurry(pair.want)
 		if err := t.rename(pair.want.Name); err != nil {
 			return fmt.Errorf("%s: %w", pair.want.File.Path, err)
 		}
@@ -285,8 +286,8 @@ type departure struct {
 	gone   <-chan struct{}    // closed once the tunnel is
 }
 
-// hurry ends departures that are in the way of a tunnel that is to be opened: one name, key
-// or port cannot be had twice.
+// hurry ends departures that are in the way of a tunnel that is to be opened or renamed: one
+// name, key or port cannot be had twice.
 func (g *Gateway) hurry(spec Tunnel) {
 	for _, d := range g.departing {
 		old := d.tunnel.now()

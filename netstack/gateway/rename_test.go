@@ -38,6 +38,22 @@ func TestTunnelThatIsRenamedFreesItsName(t *testing.T) {
 	})
 }
 
+// The name may be that of a tunnel that is on its way out, with flows that it waits for.
+func TestNameOfATunnelThatDepartsIsFree(t *testing.T) {
+	f := newFar(t)
+	const rest = "\ndrain: 1h\nuapiDir: run\n"
+	other := "[Interface]\nPrivateKey = " + newKey(t).Reveal() + "\nAddress = 10.8.0.2/24\n"
+	r := startRig(t, map[string]string{"gateway.yaml": "tunnels: [wg0.conf, b.conf]" + rest, "wg0.conf": f.conf(), "b.conf": other}, nil)
+	r.write("gateway.yaml", "tunnels: [wg0.conf]"+rest)
+	r.reload()
+	r.write("b.conf", f.conf())
+	r.write("gateway.yaml", "tunnels: [b.conf]"+rest)
+	r.reload()
+	if s := r.Status(); len(s.Tunnels) != 1 || s.Tunnels[0].Name != "b" {
+		t.Errorf("tunnels %+v", s.Tunnels)
+	}
+}
+
 func TestRenameIsUndone(t *testing.T) {
 	f := newFar(t)
 	r := startRig(t, map[string]string{"gateway.yaml": "tunnels: [wg0.conf]\nuapiDir: run\n", "wg0.conf": f.conf()}, nil)

@@ -29,7 +29,7 @@ type sourceFlags struct {
 	Forward  []string  `sep:"none" placeholder:"NET/LISTEN=TARGET" help:"Port here to a target behind the tunnel, such as tcp/127.0.0.1:5432=10.0.0.5:5432."`
 	Publish  []string  `sep:"none" placeholder:"NET/PORT=TARGET" help:"Port inside the tunnel to a target here, such as tcp/8080=127.0.0.1:80."`
 	Open     bool      `help:"Allow listeners that other machines can reach without a credential."`
-	Admin    string    `placeholder:"LISTEN" help:"Serve /livez, /readyz, /status and /plan, such as unix:/run/stillwire.sock."`
+	Admin    string    `placeholder:"LISTEN" help:"Serve /livez, /readyz and /status, and /plan on a unix socket such as unix:/run/stillwire.sock."`
 	Drain    *patience `placeholder:"TIME" help:"Time that open flows are given when the gateway stops (20s)."`
 	StateDir string    `placeholder:"DIR" help:"Keep learnt endpoints in this folder over a restart."`
 	UAPI     string    `name:"uapi" placeholder:"DIR" help:"Socket of each tunnel for wg(8), such as /var/run/wireguard."`

@@ -54,7 +54,8 @@ func (a accusation) seen(down bool, now time.Time) accusation {
 	return a
 }
 
-// unseen is of a leader that is not tested any more: it leads no longer.
+// unseen is of a leader that is not tested any more: it leads no longer. Should the one that does
+// fail too, it is worth a try.
 func (a accusation) unseen(now time.Time) accusation {
 	if !a.untested {
 		a.untested, a.down, a.up = true, time.Time{}, now
@@ -74,8 +75,6 @@ func (a accusation) deadline() time.Time {
 	switch {
 	case !a.told && !a.down.IsZero():
 		return a.down.Add(accuseAfter)
-	case a.told && a.untested:
-		return a.up.Add(forgetAfter)
 	case a.told && !a.up.IsZero():
 		return a.up.Add(pardonAfter)
 	}

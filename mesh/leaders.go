@@ -57,22 +57,35 @@ func (m *mesh) segmentOf(n *member) string {
 // all see alike. The candidate is who claims next: the leader itself as
 // long as it is fit. A wish decides only where nobody leads.
 func (m *mesh) elect() {
+	for _, s := range m.segments {
+		s.leader = slices.MinFunc(s.members, func(a, b *member) int {
+			return cmp.Or(-cmp.Compare(a.term(), b.term()), a.compare(b.Identity))
+		})
+	}
 	mute := m.mute()
 	for _, s := range m.segments {
 		s.candidate = slices.MinFunc(s.members, func(a, b *member) int {
 			return cmp.Or(
-				falseFirst(mute[a], mute[b]),
+				cmp.Compare(mute[a], mute[b]),
 				falseFirst(a.NotReady, b.NotReady),
-				-cmp.Compare(a.Status.Leads, b.Status.Leads),
+				-cmp.Compare(a.term(), b.term()),
 				-falseFirst(a.wish, b.wish),
 				-falseFirst(a.reachable(), b.reachable()),
 				a.compare(b.Identity),
 			)
 		})
-		s.leader = slices.MinFunc(s.members, func(a, b *member) int {
-			return cmp.Or(-cmp.Compare(a.Status.Leads, b.Status.Leads), a.compare(b.Identity))
-		})
 	}
+}
+
+// lastTerm is the highest that counts. At one claim a second it lasts for longer than the earth.
+const lastTerm = 1 << 60
+
+// term is the node's claim to lead, 0 when there is none or it is nonsense.
+func (n *member) term() uint64 {
+	if n.Status.Leads > lastTerm {
+		return 0
+	}
+	return n.Status.Leads
 }
 
 func falseFirst(a, b bool) int {
@@ -88,35 +101,60 @@ func falseFirst(a, b bool) int {
 // reachable reports whether nodes of other locations can speak to this one first.
 func (n *member) reachable() bool { return !n.declared.IsZero() || len(n.Status.Endpoints) > 0 }
 
-// mute finds the members of which more than half of those that test them say that they do not
-// answer, on one of their two sides: the others of the segment, or the other segments, each by
-// its leader.
-func (m *mesh) mute() map[*member]bool {
-	type votes struct{ near, far int }
-	count := make(map[*member]votes)
+// mute finds the members that do not answer, and on how many of their two sides, as those say who
+// test them: half or more of the others of its segment, or more than half of the other segments, of
+// which each has one vote, its leader's. Who is mute itself counts neither as a voice nor as a
+// silence, as long as anybody else is left.
+func (m *mesh) mute() map[*member]int {
+	return m.muteBut(m.muteBut(nil))
+}
+
+// muteBut is mute with some whose word does not count.
+func (m *mesh) muteBut(unheard map[*member]int) map[*member]int {
+	mute := make(map[*member]int)
 	for _, n := range m.members {
-		for _, name := range n.Status.Unreachable {
-			accused := m.byName[name]
-			if accused == nil || accused == n {
-				continue
-			}
-			v := count[accused]
-			if accused.segment == n.segment {
-				v.near++
-			} else {
-				v.far++
-			}
-			count[accused] = v
+		if accused, heard := accusers(n, m.near(n), unheard); heard > 0 && 2*accused >= heard {
+			mute[n]++
 		}
-	}
-	mute := make(map[*member]bool)
-	for accused, v := range count {
-		near, far := len(accused.segment.members)-1, len(m.segments)-1
-		if 2*v.near > near || 2*v.far > far {
-			mute[accused] = true
+		if accused, heard := accusers(n, m.far(n), unheard); heard > 0 && 2*accused > heard {
+			mute[n]++
 		}
 	}
 	return mute
+}
+
+// near are the other members of the segment, far the leaders of the other segments.
+func (m *mesh) near(n *member) []*member {
+	return slices.DeleteFunc(slices.Clone(n.segment.members), func(other *member) bool { return other == n })
+}
+
+func (m *mesh) far(n *member) (list []*member) {
+	for _, s := range m.segments {
+		if s != n.segment {
+			list = append(list, s.leader)
+		}
+	}
+	return list
+}
+
+// accusers counts, of those whose word counts, who says that n does not answer.
+func accusers(n *member, voters []*member, unheard map[*member]int) (accused, heard int) {
+	count := func(but map[*member]int) (accused, heard int) {
+		for _, v := range voters {
+			if but[v] > 0 {
+				continue
+			}
+			heard++
+			if slices.Contains(v.Status.Unreachable, n.Name) {
+				accused++
+			}
+		}
+		return accused, heard
+	}
+	if accused, heard = count(unheard); heard > 0 {
+		return accused, heard
+	}
+	return count(nil)
 }
 
 // leadership is what the plan shows of it.
@@ -136,7 +174,7 @@ func (v view) leads() uint64 {
 	if v.Settings.Topology != ByLocation || len(s.members) == 1 {
 		return 0
 	}
-	highest := s.leader.Status.Leads
+	highest := s.leader.term()
 	switch {
 	case s.leader == v.self && highest > 0:
 		return highest

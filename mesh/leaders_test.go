@@ -70,6 +70,18 @@ func TestLeaders(t *testing.T) {
 		{"none is ready: who led", func(a, b, oslo *Node) { b.Status.Leads, a.NotReady, b.NotReady = 1, true, true }, "b"},
 		{"its neighbours do not hear it", func(a, b, oslo *Node) { a.Status.Leads, b.Status.Unreachable = 1, []string{"a"} }, "b"},
 		{"one of two other locations does not hear it", func(a, b, oslo *Node) { a.Status.Leads, oslo.Status.Unreachable = 1, []string{"a"} }, "a"},
+		{"one says it again and again: one voice", func(a, b, oslo *Node) {
+			a.Status.Leads, oslo.Status.Unreachable = 1, []string{"a", "a", "a"}
+		}, "a"},
+		{"a term that cannot be", func(a, b, oslo *Node) { a.Status.Leads = 1<<64 - 1 }, "a"},
+		{"a term that cannot be, of one that fails", func(a, b, oslo *Node) {
+			a.Status.Leads, b.Status.Unreachable = 1<<64-1, []string{"a"}
+		}, "b"},
+		{"who is dead accuses nobody", func(a, b, oslo *Node) {
+			b.Status.Leads, b.Status.Unreachable = 2, []string{"a"} // as it was when it died
+			a.Status.Unreachable = []string{"b"}
+			oslo.Status.Leads, oslo.Status.Unreachable = 1, []string{"b"}
+		}, "b"}, // one of two other locations is not enough
 		{"it accuses itself: of no weight", func(a, b, oslo *Node) { a.Status.Leads, a.Status.Unreachable = 1, []string{"a"} }, "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -145,6 +157,32 @@ func withOwn(s Snapshot, own Node) Snapshot {
 		}
 	}
 	return s
+}
+
+// A dead node's last word against another does not keep that one from leading.
+func TestTheDeadAccuseNobody(t *testing.T) {
+	s := cities(Settings{Topology: ByLocation})
+	s.Nodes[1].Status.Leads, s.Nodes[1].Status.Unreachable = 2, []string{"a"}
+	s.Nodes[0].Status.Unreachable = []string{"b"}
+	s.Nodes[2].Status.Unreachable = []string{"b"}
+	s.Nodes[4].Status.Unreachable = []string{"b"}
+	if claims := claimLeads(t, &s); claims["a"] != 3 {
+		t.Errorf("the terms are %v, want 3 for a", claims)
+	}
+}
+
+// A location that is cut off hears nobody, and nobody hears it. The others stay as they are.
+func TestALocationThatIsCutOffMovesNoLeaderElsewhere(t *testing.T) {
+	s := cities(Settings{Topology: ByLocation})
+	claimLeads(t, &s)
+	s.Nodes[0].Status.Unreachable = []string{"c", "e"} // berlin, with its second leader after its first
+	s.Nodes[1].Status.Unreachable = []string{"c", "e", "a"}
+	s.Nodes[2].Status.Unreachable = []string{"a", "b"}
+	s.Nodes[4].Status.Unreachable = []string{"a", "b"}
+	claims := claimLeads(t, &s)
+	if claims["c"] != 1 || claims["e"] != 1 {
+		t.Errorf("the terms are %v, want c and e to lead as before", claims)
+	}
 }
 
 func TestANewLeaderTakesATermAboveAllOthers(t *testing.T) {

@@ -23,7 +23,6 @@ const (
 	lostToDown  = 4                // answers missed in a row until a path counts as down
 	accuseAfter = 5 * time.Second  // how long a leader's path is down before it is told
 	pardonAfter = 30 * time.Second // how long it must be well again before that is taken back
-	forgetAfter = 5 * time.Minute  // after which a leader that is no longer tested is pardoned
 	sessionLife = 3 * time.Minute  // Reject-After-Time of the WireGuard paper, section 6.1
 	renewAfter  = 10 * time.Second // between new sessions that are asked for on one path
 	lostToMove  = lostToDown + 2   // answers missed in a row until another endpoint is tried

@@ -82,6 +82,8 @@ type Agent struct {
 	begun       map[ID]Problem // problems that were reported to have begun
 	published   NodeStatus     // what was last published
 	publishedAt time.Time
+	passed      time.Time     // when the last pass ended
+	pace        time.Duration // how long after it the next may begin that no fact asks for
 	savedAt     time.Time
 	schedule    map[task]time.Time // what is to be done again, and when
 	failures    int                // passes in a row that had an error
@@ -92,11 +94,16 @@ type Agent struct {
 type task string
 
 const (
+	look    task = "look"
 	retry   task = "retry"
 	resync  task = "resync"
 	publish task = "publish"
 	save    task = "save"
 )
+
+// paceFactor keeps what passes cost that no fact asks for, such as each verdict on one of thousands
+// of paths, to a tenth of one core.
+const paceFactor = 9
 
 // NewAgent returns an agent that does nothing until Run.
 func NewAgent(o AgentOptions) (*Agent, error) {
@@ -196,13 +203,22 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-a.store.Changed():
 			a.saveLater()
 		case <-a.again:
+			if wait := a.pace - time.Since(a.passed); wait > 0 {
+				a.later(look, wait)
+				timer.Reset(a.untilNext())
+				continue
+			}
 		case <-timer.C:
 		case answer := <-a.asked:
 			answer <- a.lookAhead()
 			continue
 		}
+		start := time.Now()
+		a.due(look)
 		a.pass(ctx)
 		a.chores()
+		a.passed = time.Now()
+		a.pace = paceFactor * a.passed.Sub(start)
 		timer.Reset(a.untilNext())
 	}
 }

@@ -48,6 +48,7 @@ func sorted(list []netip.Prefix) []netip.Prefix {
 // IPs, and those before what administrators add; within one kind the older object goes before.
 type ownership struct {
 	pods   bart.Table[Subject]
+	outer  bart.Table[Subject]      // the addresses at which nodes are reached from outside
 	single map[netip.Addr]holding   // mesh addresses, internal IPs and node endpoints
 	extra  map[netip.Prefix]Subject // as added, longest match decides among them
 }
@@ -168,6 +169,9 @@ func (m *mesh) takeInternalIP(n *member, field string, a netip.Addr) bool {
 func (m *mesh) reserveEndpoints(n *member) {
 	reserve := func(a netip.Addr) {
 		a = a.Unmap().WithZone("")
+		if a.IsValid() {
+			m.owned.outer.Insert(netip.PrefixFrom(a, a.BitLen()), n.subject())
+		}
 		if _, taken := m.owned.single[a]; !taken && a.IsValid() {
 			m.owned.single[a] = holding{n.subject(), "endpoint"}
 		}
@@ -210,6 +214,13 @@ func (o *ownership) taken(p netip.Prefix, s Subject) (by Subject, use string, ta
 			return other.by, "the " + other.use, true
 		}
 	}
+	if p.Bits() > 0 {
+		for a, other := range o.outer.Subnets(p) {
+			if !other.same(s) {
+				return other, "around " + a.Addr().String() + ", an outer address", true
+			}
+		}
+	}
 	if other, ok := o.extra[p]; ok && !other.same(s) {
 		return other, "a prefix", true
 	}
@@ -229,6 +240,9 @@ func (m *mesh) permitted(s Subject, field string, p netip.Prefix) bool {
 	return reason == ""
 }
 
+// shortest is the length of the largest prefixes that are anybody's: 10.0.0.0/8, fc00::/7.
+const shortest = 7
+
 func (m *mesh) forbidden(p netip.Prefix) string {
 	a := p.Addr()
 	switch {
@@ -238,6 +252,8 @@ func (m *mesh) forbidden(p netip.Prefix) string {
 		return "takes all traffic, which the settings do not allow"
 	case p.Bits() == 0:
 		return ""
+	case p.Bits() < shortest && !m.Settings.AllowDefaultRoute:
+		return "takes so much of all traffic as the settings do not allow"
 	case a.IsLoopback(), a.IsUnspecified() && p.IsSingleIP():
 		return "holds addresses of the machine itself"
 	case a.IsLinkLocalUnicast():

@@ -36,6 +36,12 @@ func (a *Agent) pass(ctx context.Context) {
 	plan, found := a.settle(snapshot, facts)
 	problems = append(problems, found...)
 	problems = append(problems, a.misplaced(snapshot, facts)...)
+	if n := a.unpublished.Load(); n > 0 {
+		problems = append(problems, Problem{
+			Subject{Kind: KindNode, Name: a.o.Node}, "status", "", Unpublished,
+			"could not be published, so that the others do not hear of what changed here", "see the log for why; it is tried again",
+		})
+	}
 	var done Done
 	plan.Host.Partial = !a.store.Synced()
 	if plan.Self != "" {

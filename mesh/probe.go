@@ -25,6 +25,8 @@ const (
 	pardonAfter = 30 * time.Second // how long it must be well again before that is taken back
 	sessionLife = 3 * time.Minute  // Reject-After-Time of the WireGuard paper, section 6.1
 	renewAfter  = 10 * time.Second // between new sessions that are asked for on one path
+	stageEvery  = 2 * time.Minute  // between packets that wait for a session; one waits 90 s at most
+	stageMost   = 256              // members from which on only the first such packet is sent
 	lostToMove  = lostToDown + 2   // answers missed in a row until another endpoint is tried
 	moveAgain   = time.Minute      // after all were tried, until the first is again
 )
@@ -63,6 +65,7 @@ type target struct {
 	sequence  uint64
 	nonce     uint64
 	renewed   time.Time       // when a new session was last asked for
+	staged    time.Time       // when a packet was last sent without one
 	endpoint  device.Endpoint // that the device is told to use
 	failed    []device.Endpoint
 	failedAt  time.Time        // the last of them
@@ -291,8 +294,18 @@ func (p *prober) round() (next time.Time) {
 	return next
 }
 
-// ask sends one probe. The caller holds the lock.
+// ask sends one probe. Where the tunnel has no session, the device keeps a packet until there is
+// one, 64 KiB for each: then only a session is asked for, and a packet goes along seldom, and not
+// at all in a large mesh. The caller holds the lock.
 func (p *prober) ask(t *target, now time.Time) {
+	if t.Tunnel && !t.hasSession(now) {
+		if now.Sub(t.staged) < stageEvery || len(p.targets) > stageMost && !t.staged.IsZero() {
+			t.asked = now
+			p.renew(t, now)
+			return
+		}
+		t.staged = now
+	}
 	for a, c := range p.sockets {
 		if a.Is4() == t.Address.Is4() {
 			t.sequence++
@@ -316,7 +329,7 @@ func (p *prober) miss(t *target, now time.Time) {
 	}
 	t.due = now.Add(min(time.Duration(t.missed-lostToDown)*time.Second, probeSlow))
 	verdict := HandshakeStale
-	if !t.peer.LastHandshake.IsZero() && now.Sub(t.peer.LastHandshake) < sessionLife {
+	if t.hasSession(now) {
 		verdict = NoReply
 	}
 	p.judge(t, verdict, now)
@@ -332,6 +345,16 @@ func (p *prober) repair(t *target, now time.Time) {
 	if t.missed >= lostToMove && !t.endpoint.IsZero() {
 		p.move(t, now)
 	}
+	p.renew(t, now)
+}
+
+// hasSession reports whether the device had one with the member when it was last looked at.
+func (t *target) hasSession(now time.Time) bool {
+	return !t.peer.LastHandshake.IsZero() && now.Sub(t.peer.LastHandshake) < sessionLife
+}
+
+// renew asks for a new session. The caller holds the lock.
+func (p *prober) renew(t *target, now time.Time) {
 	r, ok := p.device.(interface{ Renew(netip.Addr) error })
 	if !ok || now.Sub(t.renewed) < renewAfter {
 		return
@@ -382,6 +405,9 @@ func (p *prober) observe() time.Duration {
 func (p *prober) notice(t *target, now device.PeerState, at time.Time) (moved bool) {
 	before := t.peer
 	t.peer = now
+	if now.LastHandshake.After(before.LastHandshake) && t.verdict != Up {
+		t.due, t.asked = at, time.Time{} // there is a session now
+	}
 	silent := now.TransmitBytes > before.TransmitBytes && now.ReceiveBytes == before.ReceiveBytes
 	if silent && t.verdict == Up && t.asked.IsZero() && before.TransmitBytes > 0 {
 		t.due = at

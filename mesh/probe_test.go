@@ -202,6 +202,7 @@ func TestADeadPathIsNamedWithinFifteenSeconds(t *testing.T) {
 					t.Error("nothing was done about it")
 				}
 				p.net.setCut(addrA, addrB, false)
+				p.device.set(func(s *device.PeerState) { s.LastHandshake = time.Now() }) // the device has asked all the time
 				after(probeSlow + time.Second)
 				if got := p.path(); got.Verdict != Up || len(got.Failed) > 0 {
 					t.Errorf("once it carries packets again it is %+v, want Up", got)
@@ -209,6 +210,23 @@ func TestADeadPathIsNamedWithinFifteenSeconds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A device keeps a packet for a peer without a session, in 64 KiB each.
+func TestThoseWithoutASessionAreSentNextToNothing(t *testing.T) {
+	runPair(t, func(p *pairOfProbers) {
+		p.net.setCut(addrA, addrB, true)
+		p.device.set(func(s *device.PeerState) { s.LastHandshake = time.Time{} })
+		after(6 * time.Second)
+		before := p.net.count(addrA)
+		after(10 * time.Minute)
+		if sent := p.net.count(addrA) - before; sent > 130 { // answers to b, and one for every two minutes
+			t.Errorf("%d packets in ten minutes", sent)
+		}
+		if p.device.renewed < 20 {
+			t.Errorf("asked for a session %d times in ten minutes", p.device.renewed)
+		}
+	})
 }
 
 func TestAPeerThatFallsSilentIsAskedAtOnce(t *testing.T) {

@@ -59,6 +59,7 @@ const (
 	OverlapsHost        Reason = "OverlapsHost"        // the addresses are on a link of this machine
 	NoEndpoint          Reason = "NoEndpoint"          // neither of two nodes can reach the other
 	NoMember            Reason = "NoMember"            // this node itself is not known, or not a member
+	Unpublished         Reason = "Unpublished"         // what the node says of itself reaches nobody
 	SourceDown          Reason = "SourceDown"          // the last known facts are used
 	RemovalHeld         Reason = "RemovalHeld"         // more vanished at once than is believed on one answer
 	Unsupported         Reason = "Unsupported"         // the kernel lacks it, or rights are missing

@@ -58,6 +58,9 @@ func (m *mesh) newMember(n *Node) *member {
 		m.report(Problem{s, "spec.mtu", fmt.Sprint(mtu), Invalid, "is out of range, the MTU is found from the path", "give 1280 to 65535, or nothing"})
 		n.Spec.MTU = 0
 	}
+	if n.Status.Leads > lastTerm {
+		m.report(Problem{s, "status.leads", fmt.Sprint(n.Status.Leads), Invalid, "is no term that an agent writes, it counts as none", "see who writes the node's status"})
+	}
 	declared := m.checkEndpoint(s, n.Spec.Endpoint)
 	return &member{
 		Node:     n,

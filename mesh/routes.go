@@ -51,14 +51,13 @@ func (t routeTable) addNode(n *member) {
 	neighbour := n.segment == t.self.segment
 	switch {
 	case t.tunnelTo(n), !neighbour && t.leading():
-		t.tunnel(n.prefixes.inner(), n.subject())
-		t.tunnelInternal(n)
+		t.tunnel(t.routed(n), n.subject())
 	case neighbour:
 		t.gateway(n.prefixes.inner(), n, n.subject())
 	case t.tunnelTo(t.self.segment.leader): // encrypted inside
-		t.tunnel(n.prefixes.all(), n.subject())
+		t.tunnel(t.routed(n), n.subject())
 	default:
-		t.gateway(n.prefixes.all(), t.self.segment.leader, n.subject())
+		t.gateway(t.routed(n), t.self.segment.leader, n.subject())
 	}
 }
 
@@ -71,17 +70,27 @@ func (t routeTable) addOutside(p *outside) {
 	}
 }
 
-// tunnelInternal routes the internal IPs of a node of another location through the tunnel, but
-// not one that may carry the tunnel itself.
-func (t routeTable) tunnelInternal(n *member) {
+// routed are the prefixes of a node of another location: its internal IPs too, but not those at
+// which its tunnel is reached from outside, or that carry this one.
+func (t routeTable) routed(n *member) []netip.Prefix {
+	list := n.prefixes.inner()
 	if n.Spec.Location == t.self.Spec.Location {
-		return
+		return list
 	}
 	for _, a := range n.prefixes.internal {
-		if t.endpoint(t.carrier(n)).Host != a.String() {
-			t.tunnel(single([]netip.Addr{a}), n.subject())
+		if !n.isOuter(a) && t.endpoint(t.carrier(n)).Host != a.String() {
+			list = append(list, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
+	return list
+}
+
+// isOuter reports whether other machines reach the node at an address without a tunnel.
+func (n *member) isOuter(a netip.Addr) bool {
+	if declared, ok := n.declared.AddrPort(); ok && declared.Addr().Unmap() == a {
+		return true
+	}
+	return slices.ContainsFunc(n.Status.Endpoints, func(e netip.AddrPort) bool { return e.Addr().Unmap() == a })
 }
 
 // carrier is the node whose tunnel leads to n.

@@ -43,6 +43,4 @@ type Path struct {
 	Declared device.Endpoint
 	// Live is where the member's packets come from; invalid: none came.
 	Live netip.AddrPort
-	// Accepts says that the member takes this node for the leader of its location.
-	Accepts bool
 }

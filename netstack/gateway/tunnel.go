@@ -205,7 +205,7 @@ func (t *tunnel) status(now time.Time) TunnelStatus {
 	return s
 }
 
-// logChanges logs a line for each. The old and the new value say it all but where there are
+// logChanges logs a line for each, under the key that all other lines of it have. The old and the new value say it all but where there are
 // many values, of which one has changed.
 func logChanges(log zerolog.Logger, changes []Change) {
 	for _, c := range changes {
@@ -213,6 +213,8 @@ func logChanges(log zerolog.Logger, changes []Change) {
 		if tunnel, ok := strings.CutPrefix(c.What, "tunnel "); ok {
 			tunnel, _, _ = strings.Cut(tunnel, " ")
 			e.Str("tunnel", tunnel)
+		} else if c.What != "gateway" {
+			e.Str("service", c.What)
 		}
 		e.Str("what", c.What).Str("field", c.Field)
 		if one := c.difference(); strings.Contains(one, " -> ") {

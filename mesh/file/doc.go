@@ -36,7 +36,12 @@
 //	apiVersion: stillwire.dev/v1alpha1
 //	kind: Mesh
 //	metadata: {name: default}
-//	spec: {topology: location, inside: vxlan, subnets: [10.4.0.0/16]}
+//	spec:
+//	  topology: location
+//	  inside: vxlan
+//	  subnets: [10.4.0.0/16]        # of mesh addresses
+//	  clusterCIDRs: [10.42.0.0/16]  # of the pods of all nodes
+//	  serviceCIDRs: [10.43.0.0/16]
 //
 // What cannot be obeyed is a mesh.Problem with file and line, and hurts no more than it must: an
 // optional field is left out, then an entry of a list, then the object. The settings alone are

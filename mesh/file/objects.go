@@ -149,6 +149,7 @@ func (o *object) settingsSpec(s *mesh.Settings) []field {
 		one(o, "topology", &s.Topology, topology),
 		one(o, "inside", &s.Inside, encapsulation),
 		many(o, "subnets", &s.Subnets, prefix),
+		many(o, "clusterCIDRs", &s.ClusterCIDRs, prefix),
 		many(o, "serviceCIDRs", &s.ServiceCIDRs, prefix),
 		one(o, "ignoreInternalIPs", &s.IgnoreInternalIPs, boolean),
 		one(o, "allowDefaultRoute", &s.AllowDefaultRoute, boolean),

@@ -76,6 +76,7 @@ type meshSpec struct {
 	Topology          string   `yaml:"topology,omitempty"`
 	Inside            string   `yaml:"inside,omitempty"`
 	Subnets           []string `yaml:"subnets,omitempty,flow"`
+	ClusterCIDRs      []string `yaml:"clusterCIDRs,omitempty,flow"`
 	ServiceCIDRs      []string `yaml:"serviceCIDRs,omitempty,flow"`
 	IgnoreInternalIPs bool     `yaml:"ignoreInternalIPs,omitempty"`
 	AllowDefaultRoute bool     `yaml:"allowDefaultRoute,omitempty"`

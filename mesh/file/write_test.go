@@ -185,6 +185,7 @@ func drawSettings(t *rapid.T) *mesh.Settings {
 		Topology:          rapid.SampledFrom([]mesh.Topology{"", mesh.Full, mesh.ByLocation, mesh.Cross}).Draw(t, "topology"),
 		Inside:            rapid.SampledFrom([]mesh.Encapsulation{"", mesh.Native, mesh.VXLAN, mesh.IPIP, mesh.Geneve, mesh.Encrypted}).Draw(t, "inside"),
 		Subnets:           drawPrefixes(t),
+		ClusterCIDRs:      drawPrefixes(t),
 		ServiceCIDRs:      drawPrefixes(t),
 		IgnoreInternalIPs: rapid.Bool().Draw(t, "ignoreInternalIPs"),
 		AllowDefaultRoute: rapid.Bool().Draw(t, "allowDefaultRoute"),

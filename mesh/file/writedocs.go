@@ -24,6 +24,7 @@ func settingsDocument(s mesh.Settings) meshSpec {
 		Topology:          string(s.Topology),
 		Inside:            string(s.Inside),
 		Subnets:           texts(s.Subnets),
+		ClusterCIDRs:      texts(s.ClusterCIDRs),
 		ServiceCIDRs:      texts(s.ServiceCIDRs),
 		IgnoreInternalIPs: s.IgnoreInternalIPs,
 		AllowDefaultRoute: s.AllowDefaultRoute,

@@ -50,7 +50,7 @@ func TestFoldersThatAreNotThereAreRefusedByCheckAndStart(t *testing.T) {
 
 func TestStateFolderIsMadeByStartAndNotByCheck(t *testing.T) {
 	f := newFar(t)
-	r := newRig(t, map[string]string{"gateway.yaml": "tunnels: [wg0.conf]\nstateDir: a/b\nsocks5: [0]\n", "wg0.conf": f.conf()}, nil)
+	r := newRig(t, map[string]string{"gateway.yaml": "tunnels: [wg0.conf]\nstateDir: a/b\nsocks5: [0]\ndrain: 0\n", "wg0.conf": f.conf()}, nil)
 	if _, err := Check(r.options.Sources); err != nil {
 		t.Errorf("check: %v", err)
 	}

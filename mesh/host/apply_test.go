@@ -39,6 +39,14 @@ func TestMachineIsMadeFromNothing(t *testing.T) {
 		`address 10.4.0.1/32: "" -> "dev stillwire0" `,
 		`address fd04::1/128: "" -> "dev stillwire0" `,
 		`table inet stillwire: "" -> "4 chains, 31 rules, 23 sets, 21 elements" `,
+		`route 10.2.0.0/24 at last: "" -> "unreachable" `,
+		`route 10.4.0.1/32 at last: "" -> "unreachable" `,
+		`route fd02::/64 at last: "" -> "unreachable" `,
+		`route fd04::1/128 at last: "" -> "unreachable" `,
+		`rule 32764 IPv4: "" -> "not fwmark 0x3053 lookup main suppress_prefixlength 0" `,
+		`rule 32764 IPv6: "" -> "not fwmark 0x3053 lookup main suppress_prefixlength 0" `,
+		`rule 32765 IPv4: "" -> "not fwmark 0x3053 lookup 7108" `,
+		`rule 32765 IPv6: "" -> "not fwmark 0x3053 lookup 7108" `,
 		`route 10.2.1.0/24 beneath: "" -> "unreachable" node b`,
 		`route 10.2.1.0/24: "" -> "dev stillwire0 src 10.4.0.1" node b`,
 		`route 10.4.0.2/32 beneath: "" -> "unreachable" node b`,
@@ -63,6 +71,8 @@ func TestMachineIsMadeFromNothing(t *testing.T) {
 	wantLines(t, r.run("ip", "rule"),
 		"0:	from all lookup local",
 		"7107:	not from all fwmark 0x3053 lookup 7107 suppress_prefixlength 0 proto 107",
+		"32764:	not from all fwmark 0x3053 lookup main suppress_prefixlength 0 proto 107",
+		"32765:	not from all fwmark 0x3053 lookup 7108 proto 107",
 		"32766:	from all lookup main", "32767:	from all lookup default")
 }
 
@@ -171,6 +181,7 @@ func TestOnlyTheDifferenceIsWritten(t *testing.T) {
 	wantChanges(t, r.apply(p),
 		`address 10.4.0.7/32: "" -> "dev stillwire0" `, `address 10.4.0.1/32: "dev stillwire0" -> "" `,
 		`set mesh4: "" -> "10.4.0.7/32" `, `set mesh4: "10.4.0.1/32" -> "" `,
+		`route 10.4.0.7/32 at last: "" -> "unreachable" `, `route 10.4.0.1/32 at last: "unreachable" -> "" `,
 		`route 10.2.1.0/24: "dev stillwire0 src 10.4.0.1" -> "dev stillwire0 src 10.4.0.7" node b`,
 		`route 10.4.0.2/32: "dev stillwire0 src 10.4.0.1" -> "dev stillwire0 src 10.4.0.7" node b`)
 }

@@ -3,8 +3,8 @@
 // It owns on the machine, and nothing else:
 //
 //	link      one persistent TUN, stillwire0, and one for encapsulation, with their addresses
-//	routes    those of protocol 107 in table 7107
-//	rules     those of protocol 107 with priorities 7107 to 7109
+//	routes    those of protocol 107 in the tables 7107 and 7108
+//	rules     those of protocol 107 with priorities 7107 to 7109, 32764 and 32765
 //	nftables  the table "inet stillwire"
 //	sysctls   those it had to change, remembered in a file of the state folder
 //
@@ -13,8 +13,16 @@
 //	             unreachable 10.2.1.0/24 metric 2147483647     beneath it, should the TUN be gone
 //	       ── rule 7108: lookup main suppress_prefixlength 0   only with a default route
 //	       ── rule 7109: not fwmark 0x3053 lookup 7107         in the tunnel: the LAN stays
+//	       ── rules of others, if any
+//	       ── rule 32764: not fwmark 0x3053 lookup main suppress_prefixlength 0
+//	             10.2.0.0/24 dev cni0                          not ours: the node's own pods
+//	       ── rule 32765: not fwmark 0x3053 lookup 7108
+//	             unreachable 10.2.0.0/24                       should their link be down
+//	       ── the main table, with its default route
 //
-// What is the node's own within a range of the mesh is thrown from table 7107 to the main one.
+// What is the node's own within a range of the mesh is thrown from table 7107 to the main one. It
+// takes every route there but the default one, so that a packet for a pod whose link is gone, or
+// is yet to come, is answered and does not leave in clear text.
 //
 // Packets cross the table "inet stillwire" so (firewall.go has the rules):
 //

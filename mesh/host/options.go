@@ -25,7 +25,7 @@ const (
 // ran on one machine, and its Uninstall, need the same.
 type Options struct {
 	Interface string // name of the TUN; "": stillwire0
-	Table     int    // routing table; 0: 7107
+	Table     int    // routing table, the next one is used too; 0: 7107
 	Protocol  int    // route protocol, 1 to 255; 0: 107
 	Priority  int    // of the first of three rules in a row; 0: 7107
 	FwMark    uint32 // of the outer packets, as in device.Config; 0: 0x3053
@@ -64,13 +64,16 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("interface %q: longer than %d characters", o.Interface, nameLimit)
 	case o.Protocol < 5 || o.Protocol > 255:
 		return o, fmt.Errorf("route protocol %d: not within 5 and 255", o.Protocol)
-	case o.Table < 1 || o.Table >= 253 && o.Table <= 255:
-		return o, fmt.Errorf("routing table %d: not one of ours", o.Table)
-	case o.Priority < 1 || o.Priority > 32763:
-		return o, fmt.Errorf("rule priority %d: not within 1 and 32763, before the main table", o.Priority)
+	case o.Table < 1 || o.Table >= 252 && o.Table <= 255:
+		return o, fmt.Errorf("routing table %d: it or the next one is the system's", o.Table)
+	case o.Priority < 1 || o.Priority > 32761:
+		return o, fmt.Errorf("rule priority %d: not within 1 and 32761, before the main table", o.Priority)
 	}
 	return o, nil
 }
+
+// lastTable holds what is unreachable when the main table has no more than a default route for it.
+func (o Options) lastTable() int { return o.Table + 1 }
 
 // ErrUnsupported is returned where there is no Linux.
 var ErrUnsupported = errors.New("a host needs Linux: run in netstack mode here")

@@ -22,7 +22,7 @@ const (
 	rtFlags     = 8
 )
 
-// readRoutes returns the routes of our protocol in our table. The library of the other calls
+// readRoutes returns the routes of our protocol in our tables. The library of the other calls
 // knows no encapsulation in IP.
 func (k *kernel) readRoutes(o Options, names map[int]string) (routes []route, err error) {
 	c, err := nfnetlink.Dial(unix.NETLINK_ROUTE, nil)
@@ -34,26 +34,39 @@ func (k *kernel) readRoutes(o Options, names map[int]string) (routes []route, er
 	// the machine. Before 4.20 it has none, and what comes is filtered again.
 	c.SetOption(nfnetlink.GetStrictCheck, true)
 	for _, family := range families() {
-		messages, err := dumped(func() ([]nfnetlink.Message, error) { return dumpRoutes(c, o, family) })
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			continue // no such table yet, or no such family
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read routes of table %d: %w", o.Table, err)
-		}
-		for _, m := range messages {
-			if r, table := readRoute(m.Data, family, names); table == o.Table && int(m.Data[rtProtocol]) == o.Protocol {
-				routes = append(routes, r)
+		for _, last := range []bool{false, true} {
+			some, err := readRouteTable(c, o, family, last, names)
+			if err != nil {
+				return nil, err
 			}
+			routes = append(routes, some...)
 		}
 	}
 	return routes, nil
 }
 
-func dumpRoutes(c *nfnetlink.Conn, o Options, family int) ([]nfnetlink.Message, error) {
+func readRouteTable(c *nfnetlink.Conn, o Options, family int, last bool, names map[int]string) (routes []route, err error) {
+	table := o.tableOf(route{Last: last})
+	messages, err := dumped(func() ([]nfnetlink.Message, error) { return dumpRoutes(c, o, family, table) })
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil, nil // no such table yet, or no such family
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read routes of table %d: %w", table, err)
+	}
+	for _, m := range messages {
+		if r, in := readRoute(m.Data, family, names); in == table && int(m.Data[rtProtocol]) == o.Protocol {
+			r.Last = last
+			routes = append(routes, r)
+		}
+	}
+	return routes, nil
+}
+
+func dumpRoutes(c *nfnetlink.Conn, o Options, family, in int) ([]nfnetlink.Message, error) {
 	body := make([]byte, sizeofRtMsg)
 	body[0], body[rtProtocol] = byte(family), byte(o.Protocol)
-	table, err := nfnetlink.MarshalAttributes([]nfnetlink.Attribute{{Type: unix.RTA_TABLE, Data: native32(uint32(o.Table))}})
+	table, err := nfnetlink.MarshalAttributes([]nfnetlink.Attribute{{Type: unix.RTA_TABLE, Data: native32(uint32(in))}})
 	if err != nil {
 		return nil, err
 	}

@@ -14,10 +14,11 @@ import (
 	"github.com/stillwire/stillwire/mesh"
 )
 
-// route is one route of our table. The kernel knows it by destination and metric: another one
-// of both takes its place at once.
+// route is one route of our tables. The kernel knows it by table, destination and metric: another
+// one of all three takes its place at once.
 type route struct {
 	Dst         netip.Prefix
+	Last        bool // it is in the last table, which is asked after the main one
 	Metric      int
 	Unreachable bool // all below is then of no meaning
 	Throw       bool // to the next table; all below is then of no meaning
@@ -45,10 +46,19 @@ func metricOf(dst netip.Prefix) int {
 
 type routeKey struct {
 	dst    netip.Prefix
+	last   bool
 	metric int
 }
 
-func (r route) key() routeKey { return routeKey{r.Dst, r.Metric} }
+func (r route) key() routeKey { return routeKey{r.Dst, r.Last, r.Metric} }
+
+// tableOf is the table that a route is in.
+func (o Options) tableOf(r route) int {
+	if r.Last {
+		return o.lastTable()
+	}
+	return o.Table
+}
 
 func (r route) String() string {
 	if r.Unreachable {
@@ -136,7 +146,10 @@ func routeSteps(o Options, have []route, want []wantedRoute) (add, remove []step
 
 // name tells the route beneath from that above.
 func name(r route) string {
-	if r.Metric == metricBelow {
+	switch {
+	case r.Last:
+		return r.Dst.String() + " at last"
+	case r.Metric == metricBelow:
 		return r.Dst.String() + " beneath"
 	}
 	return r.Dst.String()
@@ -144,7 +157,7 @@ func name(r route) string {
 
 func (k *kernel) toKernel(o Options, r route) (*netlink.Route, error) {
 	out := &netlink.Route{
-		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.Table, Protocol: netlink.RouteProtocol(o.Protocol),
+		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.tableOf(r), Protocol: netlink.RouteProtocol(o.Protocol),
 		Family: familyOf(r.Dst.Addr()), Type: unix.RTN_UNICAST,
 	}
 	if r.Unreachable {
@@ -192,7 +205,7 @@ func (k *kernel) setRoute(o Options, r route) error {
 // stays.
 func (k *kernel) removeRoute(o Options, r route) error {
 	kr := &netlink.Route{
-		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.Table, Protocol: netlink.RouteProtocol(o.Protocol),
+		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.tableOf(r), Protocol: netlink.RouteProtocol(o.Protocol),
 		Family: familyOf(r.Dst.Addr()), Scope: netlink.SCOPE_NOWHERE,
 	}
 	if r.Unreachable {

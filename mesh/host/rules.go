@@ -51,9 +51,16 @@ func (r rule) String() string {
 	return text
 }
 
-// wantRules are those of a family. Without a default route in the tunnel there is one. With it,
-// what a link of the machine or a static route knows better goes there first, and our own outer
-// packets are left to the main table altogether.
+// The two rules that stand just before the main table, behind those of everybody else: what is
+// for the node itself takes the main table as anything does, but for its default route.
+const (
+	priorityMain = 32764
+	priorityLast = 32765
+)
+
+// wantRules are those of a family. With a default route in the tunnel there are two more: what a
+// link of the machine or a static route knows better goes there first. Our own outer packets are
+// left to the main table altogether.
 func (o Options) wantRules(family int, defaultRoute bool) []rule {
 	rules := []rule{{Family: family, Priority: o.Priority, NotMark: o.FwMark, Table: o.Table, NoDefault: true}}
 	if defaultRoute {
@@ -61,7 +68,9 @@ func (o Options) wantRules(family int, defaultRoute bool) []rule {
 			rule{Family: family, Priority: o.Priority + 1, Table: unix.RT_TABLE_MAIN, NoDefault: true},
 			rule{Family: family, Priority: o.Priority + 2, NotMark: o.FwMark, Table: o.Table})
 	}
-	return rules
+	return append(rules,
+		rule{Family: family, Priority: priorityMain, NotMark: o.FwMark, Table: unix.RT_TABLE_MAIN, NoDefault: true},
+		rule{Family: family, Priority: priorityLast, NotMark: o.FwMark, Table: o.lastTable()})
 }
 
 func ruleSteps(o Options, have, want []rule) (add, remove []step) {

@@ -108,7 +108,8 @@ func (o Options) wantRoutes(plan mesh.HostPlan, around *surroundings, problems [
 	for _, dst := range slices.Concat(plan.Firewall.Tunnelled, plan.Firewall.Reserved) {
 		beneath(dst, "")
 	}
-	return append(routes, wantPassed(plan.Firewall, below)...), problems
+	routes = append(routes, wantPassed(plan.Firewall, below)...)
+	return append(routes, wantLast(plan)...), problems
 }
 
 // wantPassed lets through to the main table what is local and lies within a route beneath.
@@ -119,6 +120,18 @@ func wantPassed(f mesh.Firewall, below map[netip.Prefix]bool) (routes []wantedRo
 				routes = append(routes, wantedRoute{route: route{Dst: dst, Metric: metricOf(dst), Throw: true}})
 				break
 			}
+		}
+	}
+	return routes
+}
+
+// wantLast keeps in what is for the node's own pods and mesh addresses, or else for a range of
+// the mesh, while no link or route of the machine leads there: a bridge comes with the first pod,
+// and goes down with the last. An extra prefix may well be behind the default route.
+func wantLast(plan mesh.HostPlan) (routes []wantedRoute) {
+	for _, dst := range outermost(slices.Concat(plan.Firewall.Reserved, plan.Firewall.Pods, plan.Addresses)) {
+		if dst.Bits() > 0 {
+			routes = append(routes, wantedRoute{route: route{Dst: dst, Last: true, Metric: metricBelow, Unreachable: true}})
 		}
 	}
 	return routes

@@ -103,7 +103,7 @@ func (r *rig) ours() string {
 	link, _ := r.tryRun("ip", "-o", "link", "show", "dev", "stillwire0")
 	_, link, _ = strings.Cut(link, ": ")
 	all = append(all, link)
-	for _, args := range []string{"-4 route show table 7107", "-6 route show table 7107", "-4 rule", "-6 rule", "-br addr show dev stillwire0"} {
+	for _, args := range []string{"-4 route show table 7107", "-6 route show table 7107", "-4 route show table 7108", "-6 route show table 7108", "-4 rule", "-6 rule", "-br addr show dev stillwire0"} {
 		out, err := r.tryRun("ip", strings.Fields(args)...)
 		all = append(all, out, fmt.Sprint(err))
 	}
@@ -124,6 +124,11 @@ func TestWhatOthersRemoveIsBackWithinASecond(t *testing.T) {
 		"foreign route":  func(r *rig) { r.node.IP("route add 10.77.0.0/24 via 192.0.2.9 table 7107 proto 107") },
 		"rule":           func(r *rig) { r.node.IP("rule del pref 7107") },
 		"IPv6 rule":      func(r *rig) { r.run("ip", "-6", "rule", "del", "pref", "7107") },
+		"last table": func(r *rig) {
+			r.node.IP("route flush table 7108")
+			r.run("ip", "-6", "route", "flush", "table", "7108")
+		},
+		"last rules":     func(r *rig) { r.node.IP("rule del pref 32764", "rule del pref 32765") },
 		"address":        func(r *rig) { r.node.IP("addr del 10.4.0.1/32 dev stillwire0") },
 		"link down":      func(r *rig) { r.node.IP("link set stillwire0 down") },
 		"MTU":            func(r *rig) { r.node.IP("link set stillwire0 mtu 1300") },

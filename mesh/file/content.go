@@ -52,12 +52,13 @@ type reader struct {
 	info    fs.FileInfo // of the file; nil: it is none
 	private bool        // nobody but the owner can read it, so it may hold secrets
 	status  string      // the node whose status file it is; "": it is none
-	left    int         // YAML nodes that may still be looked at
+	most    int         // YAML nodes that may be looked at
+	left    int         // of these
 	content
 }
 
 func newReader(name, dir string) *reader {
-	return &reader{name: oneLine(name), dir: dir, left: maxNodes}
+	return &reader{name: oneLine(name), dir: dir, most: maxNodes, left: maxNodes}
 }
 
 func (r *reader) at(line int) string { return fmt.Sprintf("%s:%d", r.name, line) }

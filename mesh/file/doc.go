@@ -49,6 +49,10 @@
 // to its end keeps what it said before; where nothing is known of before, the update is not
 // Synced. What is missing is looked for twice before an update is Confirmed.
 //
+// A node that has a status and no manifest is a node, and younger than all that have one; where it
+// is written down, the annotation stillwire.dev/undeclared says so. A status file is read up to
+// 256 KiB, any other up to 16 MiB and a million values.
+//
 // A Source writes nothing but one status file of its own node, which never holds a secret.
 // Problems and logs never show one either: a public key that cannot be read is not shown, for
 // it may be a private one. A Source has one goroutine, that of Run; Publish may be called from

@@ -20,6 +20,11 @@ func (r *reader) readDocuments(text []byte) {
 		// In JSON a tab stands between words alone; in YAML it must not.
 		text = bytes.ReplaceAll(text, []byte("\t"), []byte(" "))
 	}
+	if values(text) > r.most { // a tree takes 170 bytes a value
+		r.broken = true
+		r.refuseFile(0, "", "", fmt.Sprintf("may have more than %d values, so what it said before stays", r.most), "split the file")
+		return
+	}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	for {
 		var doc yaml.Node
@@ -155,7 +160,8 @@ func (o *object) metadata(id *mesh.Identity) []field {
 		{name: "name"},
 		one(o, "uid", &id.UID, words),
 		one(o, "creationTimestamp", &id.Created, moment),
-		{name: "labels"}, {name: "annotations"}, {name: "namespace"}, {name: "generateName"},
+		{"annotations", func(v value) { o.openMapping(v, one(o, annotationUndeclared, &id.Undeclared, boolean)) }},
+		{name: "labels"}, {name: "namespace"}, {name: "generateName"},
 		{name: "generation"}, {name: "resourceVersion"}, {name: "selfLink"}, {name: "ownerReferences"},
 		{name: "finalizers"}, {name: "managedFields"}, {name: "deletionTimestamp"}, {name: "deletionGracePeriodSeconds"},
 	}

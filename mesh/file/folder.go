@@ -161,7 +161,11 @@ func readAgain(dir, name string, before *cached) *cached {
 	if before != nil {
 		c.content = before.content
 	}
-	text, info, err := slurp(filepath.Join(dir, name), maxFile)
+	limit := int64(maxFile)
+	if isOfStatus(name) {
+		limit = maxStatus
+	}
+	text, info, err := slurp(filepath.Join(dir, name), limit)
 	if err != nil {
 		r := newReader(filepath.ToSlash(name), dir)
 		r.broken = true
@@ -184,12 +188,16 @@ func (r *reader) settle(before *cached) content {
 	return r.content.after(before.content)
 }
 
+// isOfStatus reports whether a file, by its path below the directory, is one that a node writes.
+func isOfStatus(name string) bool { return filepath.Dir(name) != "." }
+
 // parse reads the text of a file of the directory.
 func parse(dir, name string, text []byte, info fs.FileInfo) *reader {
 	r := newReader(filepath.ToSlash(name), filepath.Join(dir, filepath.Dir(name)))
 	r.info, r.private = info, info.Mode().Perm()&0o077 == 0
-	if sub, base := filepath.Split(name); sub != "" {
-		r.status = strings.TrimSuffix(base, ".yaml")
+	if isOfStatus(name) {
+		r.most, r.left = maxSaid, maxSaid
+		r.status = strings.TrimSuffix(filepath.Base(name), ".yaml")
 	}
 	r.readText(text)
 	return r

@@ -2,6 +2,7 @@ package file
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode"
@@ -23,15 +24,20 @@ const (
 	kindMesh   = "Mesh"
 	kindList   = "List"
 	none       = "none" // in internalIPs: there is none
+	// On an object that is known by its status alone, where it is written down.
+	annotationUndeclared = "stillwire.dev/undeclared"
 )
 
 // What bounds the work that a file can make.
 const (
-	maxFile     = 16 << 20 // bytes of a file
-	maxKeyFile  = 4 << 10  // bytes of a file that holds one key
-	maxNodes    = 1 << 20  // YAML nodes that are looked at in a file, those behind an alias each time
-	maxProblems = 200      // of a file
-	maxShown    = 80       // characters of a value that stand in a problem
+	maxFile     = 16 << 20  // bytes of a file
+	maxStatus   = 256 << 10 // bytes of a status file, which any node may write: 2,500 learned endpoints
+	maxMemory   = 256 << 20 // bytes of the facts that an agent keeps
+	maxKeyFile  = 4 << 10   // bytes of a file that holds one key
+	maxNodes    = 1 << 20   // YAML nodes that are looked at in a file, those behind an alias each time
+	maxSaid     = 1 << 16   // of these in a status file
+	maxProblems = 200       // of a file
+	maxShown    = 80        // characters of a value that stand in a problem
 )
 
 // kinds are the words of problems for those of the format.
@@ -41,7 +47,21 @@ var kinds = map[string]mesh.Kind{kindNode: mesh.KindNode, kindPeer: mesh.KindPee
 var name = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
 
 // isName reports whether an object can be called so. It is also a safe name of a file.
-func isName(s string) bool { return len(s) <= 253 && name.MatchString(s) }
+func isName(s string) bool { return len(s) <= maxName && name.MatchString(s) }
+
+// CheckName says what is wrong with the name of a node that shall publish its status, and what to
+// do about it. Names of machines are often no names of objects: they have capitals.
+func CheckName(name string) error {
+	if isName(name) {
+		return nil
+	}
+	_, f := objectName(name)
+	remedy := f.remedy
+	if lower := strings.ToLower(name); isName(lower) {
+		remedy = "call the node " + lower
+	}
+	return fmt.Errorf("node name %q %s: %s", shown(name), f.detail, remedy)
+}
 
 // word is what a field may look like to be shown when it is unknown: anything else could be a
 // key on a line of its own.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,22 +37,30 @@ func (m Memory) Save(updates []mesh.Update) error {
 			return err
 		}
 	}
-	head := fmt.Sprintf("%s%x\n", memoryHead, sha256.Sum256(body.Bytes()))
+	return m.write(body.Bytes())
+}
+
+// write writes nothing that Load would not read.
+func (m Memory) write(body []byte) error {
+	if len(body) > maxMemory {
+		return fmt.Errorf("%s is not written: the facts are larger than %d bytes", m.Path, maxMemory)
+	}
+	head := fmt.Sprintf("%s%x\n", memoryHead, sha256.Sum256(body))
 	if err := os.MkdirAll(filepath.Dir(m.Path), 0o700); err != nil {
 		return err
 	}
-	return maybe.WriteFile(m.Path, append([]byte(head), body.Bytes()...), 0o600)
+	return maybe.WriteFile(m.Path, append([]byte(head), body...), 0o600)
 }
 
 // Load returns what Save was given, nothing when there is no file, and an error when the file
 // is not as Save wrote it.
 func (m Memory) Load() ([]mesh.Update, error) {
-	text, err := os.ReadFile(m.Path)
+	text, _, err := slurp(m.Path, maxMemory+int64(len(memoryHead))+2*sha256.Size+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read %s: %s", m.Path, cause(err))
 	}
 	head, body, _ := strings.Cut(string(text), "\n")
 	if head != fmt.Sprintf("%s%x", memoryHead, sha256.Sum256([]byte(body))) {
@@ -63,11 +72,17 @@ func (m Memory) Load() ([]mesh.Update, error) {
 		if name == "" {
 			continue // before the first
 		}
-		u, err := Read(filepath.Base(m.Path), strings.NewReader(documents))
-		if err != nil {
-			return nil, err
-		}
+		u := m.read(documents)
 		updates = append(updates, mesh.Update{Source: name, Nodes: u.Nodes, Peers: u.Peers, Settings: u.Settings})
 	}
 	return updates, nil
+}
+
+// read reads what is known to be of our own making, as the checksum tells: without the bounds on
+// what others may write.
+func (m Memory) read(documents string) mesh.Update {
+	r := newReader(filepath.Base(m.Path), filepath.Dir(m.Path))
+	r.private, r.most, r.left = true, math.MaxInt, math.MaxInt
+	r.readDocuments([]byte(documents))
+	return merge([]content{r.content}, nil)
 }

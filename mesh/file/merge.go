@@ -78,7 +78,7 @@ func duplicate(kind mesh.Kind, loser, winner mesh.Identity) mesh.Problem {
 }
 
 // withStatus gives each node the status of its file, which goes before one in a manifest. A
-// node may be known by its status alone. A file that cannot be read hurts that node alone: no
+// node may be known by its status alone, and is then undeclared. A file that cannot be read hurts that node alone: no
 // node can make the others' absence doubtful.
 func withStatus(u *mesh.Update, nodes []mesh.Node, statuses []content) []mesh.Node {
 	said := make(map[string]mesh.Node)
@@ -97,6 +97,7 @@ func withStatus(u *mesh.Update, nodes []mesh.Node, statuses []content) []mesh.No
 		out = append(out, n)
 	}
 	for _, n := range said {
+		n.Undeclared = true
 		out = append(out, n)
 	}
 	slices.SortFunc(out, func(a, b mesh.Node) int { return strings.Compare(a.Name, b.Name) })

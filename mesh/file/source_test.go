@@ -147,7 +147,7 @@ func TestPublishedStatusIsSeenByAll(t *testing.T) {
 	u := r.until("both", func(u mesh.Update) bool { return len(u.Nodes) == 2 && u.Nodes[0].Status.Leads == 3 })
 	if diff := cmp.Diff([]mesh.Node{
 		{Identity: mesh.Identity{Name: "a"}, Spec: mesh.NodeSpec{Location: "berlin"}, Status: want},
-		{Identity: mesh.Identity{Name: "b"}, Status: mesh.NodeStatus{PublicKey: key(2)}},
+		{Identity: mesh.Identity{Name: "b", Undeclared: true}, Status: mesh.NodeStatus{PublicKey: key(2)}},
 	}, u.Nodes, meaning()); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}

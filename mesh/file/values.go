@@ -21,8 +21,11 @@ const (
 	maxMTU = 65535 - 80
 )
 
-// maxWords is how long a location or UID may be, as long as a name in Kubernetes.
-const maxWords = 253
+// How long a location or UID may be: as long as a name in Kubernetes.
+const (
+	maxName  = 253
+	maxWords = maxName
+)
 
 func words(s string) (string, *fault) {
 	if len(s) > maxWords || strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsPrint(c) }) {
@@ -33,6 +36,9 @@ func words(s string) (string, *fault) {
 
 func objectName(s string) (string, *fault) {
 	if !isName(s) {
+		if len(s) > maxName {
+			return "", &fault{"is too long", fmt.Sprintf("write at most %d characters", maxName)}
+		}
 		return "", &fault{"is no name of an object", "write lower case letters, digits, - and ., such as node-1.example"}
 	}
 	return s, nil

@@ -28,9 +28,10 @@ type document struct {
 }
 
 type metadata struct {
-	Name    string `yaml:"name"`
-	UID     string `yaml:"uid,omitempty"`
-	Created string `yaml:"creationTimestamp,omitempty"`
+	Name        string            `yaml:"name"`
+	UID         string            `yaml:"uid,omitempty"`
+	Created     string            `yaml:"creationTimestamp,omitempty"`
+	Annotations map[string]string `yaml:"annotations,omitempty"`
 }
 
 type nodeSpec struct {
@@ -104,9 +105,9 @@ func Write(w io.Writer, u mesh.Update, options ...WriteOption) error {
 	return e.close()
 }
 
-func writeStatus(w io.Writer, node string, status mesh.NodeStatus) error {
+func writeStatus(w io.Writer, node string, status nodeStatus) error {
 	e := newEncoder(w)
-	e.write(kindNode, mesh.Identity{Name: node}, nil, statusDocument(status))
+	e.write(kindNode, mesh.Identity{Name: node}, nil, status)
 	return e.close()
 }
 
@@ -130,6 +131,9 @@ func (e *encoder) write(kind string, id mesh.Identity, spec, status any) {
 	meta := metadata{Name: id.Name, UID: id.UID}
 	if !id.Created.IsZero() {
 		meta.Created = id.Created.UTC().Format(time.RFC3339Nano)
+	}
+	if id.Undeclared {
+		meta.Annotations = map[string]string{annotationUndeclared: "true"}
 	}
 	e.any = true
 	e.err = e.yaml.Encode(document{apiVersion, kind, meta, orNothing(spec), orNothing(status)})

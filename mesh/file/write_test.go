@@ -110,6 +110,7 @@ func drawIdentities(t *rapid.T, what string) (out []mesh.Identity) {
 		id := mesh.Identity{Name: fmt.Sprintf("%s-%d.example", rapid.StringMatching("[a-z0-9]{1,5}").Draw(t, "name"), i)}
 		id.Name = fmt.Sprintf("%d-%s", i, id.Name)
 		id.UID = drawWords(t, "uid")
+		id.Undeclared = rapid.Bool().Draw(t, "undeclared")
 		if rapid.Bool().Draw(t, "created") {
 			id.Created = time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "seconds"), rapid.Int64Range(0, 999999999).Draw(t, "nanoseconds")).UTC()
 		}

@@ -126,9 +126,23 @@ func (r *reader) afford(n *yaml.Node) bool {
 	r.left -= 1 + len(n.Content)
 	if r.left <= 0 && !spent {
 		r.broken = true
-		r.refuseFile(n.Line, "", "", fmt.Sprintf("has more than %d values, so the rest is not read", maxNodes), "split the file, and use aliases less")
+		r.refuseFile(n.Line, "", "", fmt.Sprintf("has more than %d values, so the rest is not read", r.most), "split the file, and use aliases less")
 	}
 	return r.left > 0
+}
+
+// values bounds how many YAML nodes a text is made into, without making them: behind each of
+// these characters at most one begins, but behind a comma in braces both a key and its value.
+func values(text []byte) (n int) {
+	for _, c := range text {
+		switch c {
+		case '\n', ':', '-', '?', '[', '{':
+			n++
+		case ',':
+			n += 2
+		}
+	}
+	return n
 }
 
 // one is a field with a single value.

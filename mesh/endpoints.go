@@ -52,7 +52,7 @@ func (v view) candidates(n, from *member) (list []candidate) {
 		add(false, n.internalEndpoints(from)...)
 	}
 	add(true, n.declared)
-	add(false, n.foundEndpoints()...)
+	add(false, v.foundEndpoints(n)...)
 	add(false, v.learned[n.key]...)
 	add(false, n.internalEndpoints(from)...)
 	return list
@@ -68,9 +68,9 @@ func (n *member) internalEndpoints(from *member) (list []device.Endpoint) {
 	return list
 }
 
-func (n *member) foundEndpoints() (list []device.Endpoint) {
+func (m *mesh) foundEndpoints(n *member) (list []device.Endpoint) {
 	for _, a := range n.Status.Endpoints {
-		if unicast(a.Addr()) && a.Port() != 0 {
+		if unicast(a.Addr()) && a.Port() != 0 && !m.isInner(a.Addr()) {
 			list = append(list, device.EndpointFrom(a))
 		}
 	}

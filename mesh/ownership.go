@@ -129,13 +129,14 @@ func (m *mesh) shareInternalIPs(n *member) (got []netip.Addr) {
 		return nil
 	}
 	field, candidates := "spec.internalIPs", n.Spec.InternalIPs
-	if len(candidates) == 0 {
+	found := len(candidates) == 0
+	if found {
 		field, candidates = "status.internalIPs", n.Status.InternalIPs
 	}
 	var have [2]bool // by family
 	for _, a := range candidates {
 		a = a.Unmap().WithZone("")
-		if a.IsValid() && have[family(a)] {
+		if a.IsValid() && (have[family(a)] || found && m.isInner(a)) {
 			continue
 		}
 		if m.takeInternalIP(n, field, a) {
@@ -145,6 +146,15 @@ func (m *mesh) shareInternalIPs(n *member) (got []netip.Addr) {
 	}
 	slices.SortFunc(got, netip.Addr.Compare)
 	return got
+}
+
+// isInner reports whether an address is one inside the mesh, such as that of a node on the link of
+// its pods: no way from outside leads there.
+func (m *mesh) isInner(a netip.Addr) bool {
+	if _, ok := m.owned.pods.Lookup(a); ok {
+		return true
+	}
+	return slices.ContainsFunc(slices.Concat(m.Settings.Subnets, m.Settings.ClusterCIDRs), func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 func (m *mesh) takeInternalIP(n *member, field string, a netip.Addr) bool {

@@ -22,6 +22,7 @@ func TestOfTwoThatClaimOneThingTheOlderLosesNothing(t *testing.T) {
 		{"one internal IP", func(older, younger *machine) { younger.spec["internalIPs"] = "[" + older.addr.String() + "]" }, "DuplicateInternalIP"},
 		{"one key", func(older, younger *machine) { younger.copyKey(older) }, "DuplicateKey"},
 		{"the pods as an extra prefix", func(_, younger *machine) { younger.spec["extraPrefixes"] = "[10.42.1.0/24]" }, "OverlappingPrefix"},
+		{"all around the endpoint as an extra prefix", func(_, younger *machine) { younger.spec["extraPrefixes"] = "[203.0.113.16/28]" }, "OverlappingPrefix"},
 		{"the endpoint as an extra prefix", func(older, younger *machine) { younger.spec["extraPrefixes"] = "[" + older.addr.String() + "/32]" }, "OverlappingPrefix"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -29,6 +30,7 @@ func TestOfTwoThatClaimOneThingTheOlderLosesNothing(t *testing.T) {
 			ada.created, cleo.created = "2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z"
 			ada.start(ranges...)
 			ben.start(ranges...)
+			w.await("ada and ben guard the mesh", 20*time.Second, func() bool { return ada.guarded() && ben.guarded() })
 			if err := ada.pod.AwaitPing(ben.pod4); err != nil {
 				t.Fatal(err)
 			}

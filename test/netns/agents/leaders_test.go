@@ -87,6 +87,54 @@ func TestALeaderThatFailsIsReplaced(t *testing.T) {
 	}
 }
 
+// Both who leads and who does not reach the machines of other locations at their outer addresses,
+// as they did before there was a mesh.
+func TestOuterAddressesAreReachedByAll(t *testing.T) {
+	w, _, _, _, _ := four(t)
+	for _, from := range w.machines {
+		for _, to := range w.machines {
+			if from == to {
+				continue
+			}
+			if err := from.AwaitPing(to.addr); err != nil {
+				t.Errorf("%s to %s: %v", from.name, to.name, err)
+			}
+		}
+	}
+}
+
+// A location that is cut off from the others, but not from what they publish, costs these nothing:
+// no leader moves, no packet is lost, and when it is back everybody is reached.
+//
+//	ada, ben: berlin ─╳─ router ─┬─ oslo: cleo, dora
+//	                             └─ rome: emil, fay
+func TestALocationThatIsCutOffCostsTheOthersNothing(t *testing.T) {
+	w := newWorld(t)
+	for i, name := range []string{"ada", "ben", "cleo", "dora", "emil", "fay"} {
+		w.machine(name, []string{"berlin", "oslo", "rome"}[i/2])
+	}
+	w.startAll(append([]string{"--topology", "location"}, ranges...)...)
+	w.connected(4)
+	cleo, dora, emil, fay := w.machines[2], w.machines[3], w.machines[4], w.machines[5]
+	oslo, _ := w.leaderOf(cleo, dora)
+	rome, _ := w.leaderOf(emil, fay)
+	flows := []*netns.Flow{w.flow(dora, fay, 4), w.flow(fay, dora, 4), w.control(oslo, rome)}
+	w.router.NFT("table inet cut { chain f { type filter hook forward priority 0; iifname br1 udp dport 51820 drop; oifname br1 udp dport 51820 drop; }; }")
+	if err := flows[0].AwaitSent(t.Context(), 25*200); err != nil { // 25 s: accusations are told after 10
+		t.Fatal(err)
+	}
+	if !oslo.claims() || !rome.claims() {
+		t.Error("a leader of a location that has no fault was replaced")
+	}
+	w.router.NFT("delete table inet cut")
+	w.connected(4)
+	for i, r := range netns.StopAll(flows...) {
+		if len(r.Lost) > 0 {
+			t.Errorf("flow %d lost %d of %d", i, len(r.Lost), r.Sent)
+		}
+	}
+}
+
 func TestAWishMovesNoLeader(t *testing.T) {
 	w, ada, ben, cleo, _ := four(t)
 	leader, other := w.leaderOf(ada, ben)

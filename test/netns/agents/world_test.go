@@ -91,14 +91,17 @@ func newWorld(t *testing.T) *world {
 	w.router.NFT(
 		// Before routing: the router has no way to these addresses, and would drop them unseen.
 		"table inet watch { counter clear { }; chain pass { type filter hook prerouting priority -300; }; }",
-		"add rule inet watch pass ip saddr { 10.42.0.0/16, 10.4.0.0/16 } counter name clear accept",
-		"add rule inet watch pass ip daddr { 10.42.0.0/16, 10.4.0.0/16 } counter name clear accept",
-		"add rule inet watch pass ip6 saddr { fd42::/16, fd04::/64 } counter name clear accept",
-		"add rule inet watch pass ip6 daddr { fd42::/16, fd04::/64 } counter name clear accept",
+		"table inet watch { set seen4 { type ipv4_addr . ipv4_addr . inet_proto; flags dynamic; size 1000; }; }",
+		"table inet watch { set seen6 { type ipv6_addr . ipv6_addr . inet_proto; flags dynamic; size 1000; }; }",
+		"add rule inet watch pass ip saddr { 10.42.0.0/16, 10.4.0.0/16 } add @seen4 { ip saddr . ip daddr . meta l4proto } counter name clear accept",
+		"add rule inet watch pass ip daddr { 10.42.0.0/16, 10.4.0.0/16 } add @seen4 { ip saddr . ip daddr . meta l4proto } counter name clear accept",
+		"add rule inet watch pass ip6 saddr { fd42::/16, fd04::/64 } add @seen6 { ip6 saddr . ip6 daddr . meta l4proto } counter name clear accept",
+		"add rule inet watch pass ip6 daddr { fd42::/16, fd04::/64 } add @seen6 { ip6 saddr . ip6 daddr . meta l4proto } counter name clear accept",
 	)
 	t.Cleanup(func() {
 		if n := w.clearText(); n != w.expected {
-			t.Errorf("%d packets of the mesh passed the router in clear text", n)
+			seen, _ := run(w.router, "nft", "list", "table", "inet", "watch")
+			t.Errorf("%d packets of the mesh passed the router in clear text:\n%s", n, seen)
 		}
 		if t.Failed() {
 			w.dump()

@@ -156,3 +156,14 @@ func TestNamesThatCannotBePublishedAreNamedWithTheRemedy(t *testing.T) {
 		}
 	}
 }
+
+func TestAKeyThatIsADirectoryIsNamedSo(t *testing.T) {
+	path := t.TempDir()
+	_, _, err := Key(path)
+	if err == nil || !strings.Contains(err.Error(), path+" is a directory") || strings.Contains(err.Error(), "chmod") {
+		t.Errorf("%v, want the remedy", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}

@@ -34,6 +34,13 @@ func readKey(path string) (device.PrivateKey, error) {
 	if err != nil {
 		return device.PrivateKey{}, err
 	}
+	if !info.Mode().IsRegular() {
+		what := "no regular file"
+		if info.IsDir() {
+			what = "a directory"
+		}
+		return device.PrivateKey{}, fmt.Errorf("%s is %s: name a file in a folder that outlives the process, which is made when it is not there", path, what)
+	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return device.PrivateKey{}, fmt.Errorf("%s can be read by others, as it has mode %04o: chmod 600 %s", path, info.Mode().Perm(), path)
 	}

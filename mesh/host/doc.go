@@ -34,7 +34,7 @@
 //
 // Everything is read back from the kernel before it is changed, and nothing is remembered but
 // sysctls: what an agent left behind is adopted by the next one, or removed by Uninstall, also
-// long after. The end of the process removes nothing, so that packets of the mesh wait for the
+// long after. A link or a table of our name that somebody else has made is named and left alone. The end of the process removes nothing, so that packets of the mesh wait for the
 // next agent and never leave in clear text.
 //
 // What it cannot do: keep packets in between the boot of the machine and the first Apply, and see

@@ -27,6 +27,7 @@ type Host struct {
 	filters atomic.Uint64                // changes of foreign chains, as Run sees them
 	foreign *foreignLook                 // the last; nil: none. It belongs to the goroutine of Apply.
 	fight   *fight
+	unsaved []changed // old values of sysctls that no file has yet. It belongs to the goroutine of Apply.
 
 	mu  sync.Mutex // guards tun
 	tun *TUN       // what OpenTUN returned last; nil: nothing
@@ -69,6 +70,9 @@ func (h *Host) Apply(ctx context.Context, want mesh.HostPlan) ([]mesh.HostChange
 	}
 	done, more, err := h.do(ctx, k, steps)
 	problems = append(problems, more...)
+	if err := h.saveSettings(); err != nil {
+		problems = append(problems, h.opt.unsavedSettings(err))
+	}
 	if link, err := k.readLink(h.opt.Interface); err == nil {
 		h.index.Store(int64(link.index))
 	}
@@ -133,7 +137,7 @@ func (h *Host) steps(k *kernel, plan mesh.HostPlan) (want wanted, steps []step, 
 	steps = append(steps, h.linkSteps(have.link, want.link)...)
 	addEncap, removeEncap := opt.encapSteps(have.encap, want.encap)
 	steps = append(steps, addEncap...)
-	own, settings := opt.settingSteps(want.settings)
+	own, settings := h.settingSteps(want.settings)
 	steps = append(steps, own...)
 	add, remove := addressSteps(h.opt.Interface, have.addresses, want.addresses)
 	steps = append(steps, add...)
@@ -160,6 +164,13 @@ func (h *Host) filterSteps(k *kernel, plan mesh.HostPlan, want *wanted) (steps, 
 	have, err := k.readTable()
 	if err != nil {
 		return []step{failing(firewall, fmt.Errorf("read nftables: %w", err))}, nil, nil
+	}
+	foreign, err := have.foreign(want.firewall)
+	if err == nil && foreign {
+		err = notOurs()
+	}
+	if err != nil {
+		return []step{failing(firewall, err)}, nil, nil
 	}
 	if steps, err = firewallSteps(have, want.firewall); err != nil {
 		return []step{failing(firewall, err)}, nil, nil

@@ -67,12 +67,12 @@ func forwards(plan mesh.HostPlan, family int) bool {
 
 // settingSteps are those of our own link and those of the machine, which begins to forward only
 // when the firewall stands.
-func (o Options) settingSteps(want []setting) (own, steps []step) {
+func (h *Host) settingSteps(want []setting) (own, steps []step) {
 	strict, _ := readSetting("ipv4/conf/all/rp_filter")
 	for _, s := range want {
 		have, err := readSetting(s.name)
 		if err != nil && s.own { // the link is yet to be made, and begins with this
-			have, _ = readSetting(strings.Replace(s.name, o.Interface, "default", 1))
+			have, _ = readSetting(strings.Replace(s.name, h.opt.Interface, "default", 1))
 		}
 		if have == s.want {
 			continue
@@ -83,7 +83,7 @@ func (o Options) settingSteps(want []setting) (own, steps []step) {
 		}
 		step := step{
 			changes: []mesh.HostChange{{What: "sysctl", Name: dotted(s.name), Old: have, New: s.want}}, field: dotted(s.name),
-			do: func(*kernel) error { return o.change(s) }, needs: []string{firewall},
+			do: func(*kernel) error { return h.change(s) }, needs: []string{firewall},
 		}
 		if s.own {
 			step.needs = []string{tunnel}
@@ -118,29 +118,47 @@ type changed struct {
 }
 
 // change sets a value and remembers the old one, first of all. Some values change others along:
-// those are remembered too, also where they stay, as the way back changes them too.
-func (o Options) change(s setting) error {
+// those are remembered too, also where they stay, as the way back changes them too. A disk that
+// has no room keeps no node from forwarding: see saveSettings.
+func (h *Host) change(s setting) error {
 	if s.own {
 		return writeSetting(s.name, s.want)
 	}
-	before := valuesOf(o.along(s.name))
+	before := valuesOf(h.opt.along(s.name))
 	old, err := readSetting(s.name)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", dotted(s.name), err)
 	}
-	if err := o.remember([]changed{{s.name, old, s.want}}); err != nil {
-		return err
-	}
+	h.unsaved = append(h.unsaved, changed{s.name, old, s.want})
+	_ = h.saveSettings() // Apply tries again, and names the error
 	if err := writeSetting(s.name, s.want); err != nil {
 		return err
 	}
-	var more []changed
-	for name, now := range valuesOf(o.along(s.name)) {
+	for name, now := range valuesOf(h.opt.along(s.name)) {
 		if was, found := before[name]; found {
-			more = append(more, changed{name, was, now})
+			h.unsaved = append(h.unsaved, changed{name, was, now})
 		}
 	}
-	return o.remember(more)
+	return nil
+}
+
+// saveSettings writes down the old values that no file has yet. What cannot be written is kept
+// for the next time.
+func (h *Host) saveSettings() error {
+	if len(h.unsaved) == 0 {
+		return nil
+	}
+	err := h.opt.remember(h.unsaved)
+	if err == nil {
+		h.unsaved = nil
+	}
+	return err
+}
+
+func (o Options) unsavedSettings(err error) mesh.Problem {
+	return o.named("sysctl", "", mesh.HostConflict,
+		fmt.Sprintf("the old values of sysctls cannot be written down (%v); they are set all the same, and an uninstall after a restart would not restore them", err),
+		"make room in "+o.StateDir+", and let this process write there")
 }
 
 // along are the settings that the kernel changes together with one: a switch of all links is

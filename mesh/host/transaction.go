@@ -4,6 +4,7 @@ package host
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -105,8 +106,21 @@ func setLine(name, kind string, interval bool) string {
 	return fmt.Sprintf("set %s %s %t", name, kind, interval)
 }
 
+// findTable returns the table of our name, nil when there is none.
+func (k *kernel) findTable() (*nftables.Table, error) {
+	tables, err := k.nft.ListTablesOfFamily(nftables.TableFamilyINet)
+	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == tableName })
+	if i < 0 || err != nil {
+		return nil, err
+	}
+	return tables[i], nil
+}
+
 func (k *kernel) readTable() (t tableState, err error) {
-	table := &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
+	table, err := k.findTable()
+	if table == nil || err != nil {
+		return t, err
+	}
 	chains, err := k.nft.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
 		return t, err
@@ -116,9 +130,7 @@ func (k *kernel) readTable() (t tableState, err error) {
 			t.shape = append(t.shape, chainShape(c))
 		}
 	}
-	if t.exists = len(t.shape) > 0; !t.exists {
-		return t, nil // what is left of a table without chains is made anew
-	}
+	t.exists = len(t.shape) > 0 // what is left of a table without chains is made anew
 	rules, err := k.readTags()
 	if err != nil {
 		return t, err
@@ -129,6 +141,24 @@ func (k *kernel) readTable() (t tableState, err error) {
 	}
 	slices.Sort(t.shape)
 	return t, nil
+}
+
+// tagged is the line of a rule whose comment is a tag.
+var tagged = regexp.MustCompile(`^rule \S+ \d+ .+ [0-9a-f]{8}$`)
+
+// foreign reports whether somebody else has made the table: it has something, and neither a rule
+// that an agent of any version wrote, nor a chain or set of ours.
+func (t tableState) foreign(want ruleset) (bool, error) {
+	shape, err := want.shape()
+	ours := func(line string) bool { return tagged.MatchString(line) || slices.Contains(shape, line) }
+	return len(t.shape) > 0 && !slices.ContainsFunc(t.shape, ours), err
+}
+
+// notOurs names a table of our name that is somebody else's.
+func notOurs() error {
+	return &problemError{mesh.HostConflict,
+		fmt.Sprintf("somebody else has made the nftables table inet %s, it is left alone, and nothing goes into the tunnel without a firewall", tableName),
+		"give it another name, or remove it with nft delete table inet " + tableName}
 }
 
 func chainShape(c *nftables.Chain) string {

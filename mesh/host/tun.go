@@ -40,10 +40,14 @@ type TUN struct {
 const startMTU = 1420
 
 // OpenTUN makes the TUN, or adopts the one that an agent before left, with its addresses and
-// routes. A *BusyError tells that another process serves it.
+// routes. A *BusyError tells that another process serves it. Errors say what to do, where it is
+// known.
 func (h *Host) OpenTUN() (tun.Device, error) {
 	dev, err := h.opt.attach()
 	if err != nil {
+		if p, named := h.opt.problem(tunnel, err); named && p.Remedy != "" {
+			err = fmt.Errorf("%w: %s", err, p.Remedy)
+		}
 		return nil, err
 	}
 	t := &TUN{

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/nftables"
-
 	"github.com/stillwire/stillwire/mesh"
 )
 
@@ -53,7 +51,7 @@ func Uninstall(ctx context.Context, o Options) ([]mesh.HostChange, error) {
 	}
 	settings, errSettings := o.restoreSteps()
 	steps = append(steps, settings...)
-	table, err := removeTable(k)
+	table, err := removeTable(k, o)
 	steps = append(steps, table...)
 	err = errors.Join(err, errForeign, errSettings)
 	var done []mesh.HostChange
@@ -95,19 +93,26 @@ func removeLink(name string, have linkState) []step {
 	}}
 }
 
-// removeTable comes last: until the routes are gone it keeps packets in.
-func removeTable(k *kernel) ([]step, error) {
-	tables, err := k.nft.ListTablesOfFamily(nftables.TableFamilyINet)
+// removeTable comes last: until the routes are gone it keeps packets in. One that somebody else
+// has made stays.
+func removeTable(k *kernel, o Options) ([]step, error) {
+	table, err := k.findTable()
+	var have tableState
+	if err == nil && table != nil {
+		have, err = k.readTable()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read nftables: %w", err)
 	}
-	for _, t := range tables {
-		if t.Name == tableName {
-			return []step{{
-				changes: []mesh.HostChange{{What: "table", Name: "inet " + tableName, Old: "there"}}, field: "firewall",
-				do: func(k *kernel) error { k.nft.DelTable(t); return k.commit() },
-			}}, nil
-		}
+	if table == nil {
+		return nil, nil
 	}
-	return nil, nil
+	foreign, err := have.foreign(o.wantFirewall(mesh.HostPlan{}, &surroundings{}))
+	if foreign || err != nil {
+		return nil, err
+	}
+	return []step{{
+		changes: []mesh.HostChange{{What: "table", Name: "inet " + tableName, Old: "there"}}, field: "firewall",
+		do: func(k *kernel) error { k.nft.DelTable(table); return k.commit() },
+	}}, nil
 }

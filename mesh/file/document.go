@@ -20,7 +20,7 @@ func (r *reader) readDocuments(text []byte) {
 		// In JSON a tab stands between words alone; in YAML it must not.
 		text = bytes.ReplaceAll(text, []byte("\t"), []byte(" "))
 	}
-	if values(text) > r.most { // a tree takes 170 bytes a value
+	if values(text) > r.most { // a tree takes 200 bytes a value
 		r.broken = true
 		r.refuseFile(0, "", "", fmt.Sprintf("may have more than %d values, so what it said before stays", r.most), "split the file")
 		return

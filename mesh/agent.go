@@ -78,6 +78,7 @@ type Agent struct {
 
 	// What follows belongs to the goroutine of Run.
 	own         NodeStatus     // what this node says of itself
+	leaders     []Leadership   // as the last plan had them
 	applied     device.Config  // what the device was last told to be
 	begun       map[ID]Problem // problems that were reported to have begun
 	published   NodeStatus     // what was last published

@@ -24,6 +24,22 @@ func (a *Agent) explain(done Done, err error) {
 	}
 }
 
+// announce says who leads, when that is another than before.
+func (a *Agent) announce(plan Plan) {
+	before := make(map[string]string, len(a.leaders))
+	for _, l := range a.leaders {
+		before[l.Location] = l.Leader
+	}
+	for _, l := range plan.Leaders {
+		if old := before[l.Location]; old != l.Leader {
+			a.o.Log.Info().Str("location", l.Location).Str("old", old).Str("new", l.Leader).Msg("leader changed")
+		}
+	}
+	if plan.Self != "" {
+		a.leaders = plan.Leaders
+	}
+}
+
 // hostLine is the changes of one kind that have one cause.
 type hostLine struct {
 	what, cause             string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stillwire/stillwire/device"
@@ -20,8 +21,11 @@ func retryAfter(n int) time.Duration { return min(time.Second<<min(n, 10), 30*ti
 
 // pass makes the node equal to the plan of this moment.
 func (a *Agent) pass(ctx context.Context) {
-	if a.due(retry); !a.informed() {
-		return // what there is from before is better than nothing
+	if a.due(retry); !a.informed() { // what there is from before is better than nothing
+		_, problems := a.store.Snapshot()
+		a.reportProblems(problems)
+		a.status.Store(a.makeStatus(Plan{}, problems))
+		return
 	}
 	facts, err := a.o.Host.Facts()
 	if err != nil {
@@ -48,6 +52,13 @@ func (a *Agent) pass(ctx context.Context) {
 		done, err = a.enact(ctx, plan)
 		problems = append(problems, done.Problems...)
 	}
+	if err != nil {
+		problems = append(problems, Problem{
+			Subject{Kind: KindHost}, "", "", HostConflict,
+			"not all of the plan could be carried out: " + strings.ReplaceAll(err.Error(), "\n", "; "), "see what stands in the way, it is tried again",
+		})
+	}
+	a.announce(plan)
 	a.explain(done, err)
 	a.reportProblems(problems)
 	a.status.Store(a.makeStatus(plan, problems))

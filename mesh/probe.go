@@ -70,6 +70,8 @@ type target struct {
 	failed    []device.Endpoint
 	failedAt  time.Time        // the last of them
 	peer      device.PeerState // as last seen
+	probed    time.Time        // when a packet was last sent
+	doubted   bool             // its endpoint is about to be given up
 }
 
 // accusation is that a leader does not answer.
@@ -109,7 +111,7 @@ func (p *prober) set(plan Plan) {
 		}
 		t.Probe = probe
 		if e := endpoints[probe.Key]; e != t.endpoint {
-			t.endpoint, t.due, t.missed = e, now, min(t.missed, lostToDown) // it is another path now
+			t.endpoint, t.due, t.missed, t.doubted = e, now, min(t.missed, lostToDown), false // it is another path now
 		}
 		targets[probe.Key], p.byAddr[probe.Address] = t, t
 	}
@@ -135,7 +137,7 @@ func (p *prober) run(ctx context.Context) error {
 	defer p.closeSockets()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	observed := time.Time{}
+	var observed, looked time.Time // when next, and when last for a doubt
 	for {
 		select {
 		case <-ctx.Done():
@@ -148,6 +150,14 @@ func (p *prober) run(ctx context.Context) error {
 			observed = now.Add(p.observe())
 		}
 		next := p.round()
+		if p.doubtful() {
+			if next = looked.Add(probeWait); !next.After(time.Now()) {
+				looked = time.Now()
+				observed = looked.Add(p.observe())
+				p.settle()
+				next = looked // what is not doubted any more is asked at once
+			}
+		}
 		timer.Reset(max(0, min(time.Until(observed), time.Until(next))))
 	}
 }
@@ -309,7 +319,7 @@ func (p *prober) ask(t *target, now time.Time) {
 	for a, c := range p.sockets {
 		if a.Is4() == t.Address.Is4() {
 			t.sequence++
-			t.asked = now
+			t.asked, t.probed = now, now
 			to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Address, ProbePort))
 			_, _ = c.WriteTo(echo{sequence: t.sequence, nonce: t.nonce}.append(nil), to) // not sent is not answered
 			return
@@ -338,44 +348,9 @@ func (p *prober) miss(t *target, now time.Time) {
 	}
 }
 
-// repair asks the far side for a new session: one that was started anew answers nothing else.
-// When that does not help, the endpoint is held for one that fails, and the planner chooses
-// another; when all have failed, it begins with the first again. The caller holds the lock.
-func (p *prober) repair(t *target, now time.Time) {
-	if t.missed >= lostToMove && !t.endpoint.IsZero() {
-		p.move(t, now)
-	}
-	p.renew(t, now)
-}
-
 // hasSession reports whether the device had one with the member when it was last looked at.
 func (t *target) hasSession(now time.Time) bool {
 	return !t.peer.LastHandshake.IsZero() && now.Sub(t.peer.LastHandshake) < sessionLife
-}
-
-// renew asks for a new session. The caller holds the lock.
-func (p *prober) renew(t *target, now time.Time) {
-	r, ok := p.device.(interface{ Renew(netip.Addr) error })
-	if !ok || now.Sub(t.renewed) < renewAfter {
-		return
-	}
-	t.renewed = now
-	if err := r.Renew(t.Address); err != nil {
-		p.log.Debug().Err(err).Str("name", t.Name).Msg("no new session")
-	}
-}
-
-// move has the planner choose another endpoint. The caller holds the lock.
-func (p *prober) move(t *target, now time.Time) {
-	switch {
-	case !slices.Contains(t.failed, t.endpoint):
-		t.failed, t.failedAt = append(t.failed, t.endpoint), now
-	case now.Sub(t.failedAt) >= moveAgain:
-		t.failed, t.failedAt = nil, now
-	default:
-		return
-	}
-	p.wake()
 }
 
 // observe takes in what the device knows of its peers. It returns when to do that again: what it

@@ -260,6 +260,21 @@ func TestAnEndpointThatFailsIsToldToThePlanner(t *testing.T) {
 	})
 }
 
+// A session that comes up while the endpoint is about to be given up keeps its way.
+func TestAnEndpointThatHasASessionIsNotGivenUp(t *testing.T) {
+	runPair(t, func(p *pairOfProbers) {
+		p.device.set(func(s *device.PeerState) { s.LastHandshake = time.Time{} })
+		p.net.setCut(addrA, addrB, true)
+		after(5*time.Second + 100*time.Millisecond) // missed for the fifth time, and the device was just looked at
+		p.net.setCut(addrA, addrB, false)
+		p.device.set(func(s *device.PeerState) { s.LastHandshake = time.Now() })
+		after(4 * time.Second)
+		if got := p.path(); len(got.Failed) > 0 || got.Verdict != Up {
+			t.Errorf("the path is %+v, want it up by the endpoint that it has", got)
+		}
+	})
+}
+
 func TestOnlyMembersAreAnswered(t *testing.T) {
 	runPair(t, func(p *pairOfProbers) {
 		after(time.Second)

@@ -145,6 +145,9 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if err := file.CheckName(name); err != nil {
+		return &wrong{fmt.Errorf("--node: %w", err)}
+	}
 	keyFile := cmp.Or(c.KeyFile, filepath.Join(c.StateDir, "key"))
 	key, made, err := file.Key(keyFile)
 	if err != nil {

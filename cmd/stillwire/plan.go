@@ -30,6 +30,8 @@ func (planCommand) Help() string {
 
 func (c *planCommand) Run(p *program) error {
 	switch {
+	case c.Admin == "" && c.Output != "text":
+		return &wrong{errors.New("-o json: the plan of an agent is text alone, leave -o out")}
 	case c.Dir != "":
 		return c.planOffline(p)
 	case c.Agent != "":

@@ -86,6 +86,7 @@ type Agent struct {
 	passed      time.Time     // when the last pass ended
 	pace        time.Duration // how long after it the next may begin that no fact asks for
 	savedAt     time.Time
+	rival       rival
 	schedule    map[task]time.Time // what is to be done again, and when
 	failures    int                // passes in a row that had an error
 	kept        bool               // the facts were recalled from memory

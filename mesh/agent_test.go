@@ -340,6 +340,35 @@ func TestANodeThatIsNoMemberKeepsWhatItHas(t *testing.T) {
 	})
 }
 
+func TestAnotherAgentOfTheSameNameIsNamedAndNotFought(t *testing.T) {
+	s := &scene{}
+	play(t, s, func() {
+		s.put(s.others(1))
+		after(2 * time.Second)
+		for range 300 { // the other writes its own each second
+			u := s.others(1)
+			u.Nodes[len(u.Nodes)-1].Status.PublicKey = key("rival")
+			s.put(u)
+			after(500 * time.Millisecond)
+			s.put(s.others(1))
+			after(500 * time.Millisecond)
+		}
+		if n := len(s.published); n > 30 {
+			t.Errorf("published %d times in five minutes, want more and more seldom", n)
+		}
+		if got := strings.Count(s.log.String(), "is published by another agent too"); got != 1 {
+			t.Errorf("said %d times, want once", got)
+		}
+		s.put(s.others(1))
+		after(2 * rivalLasts)
+		s.again()
+		synctest.Wait()
+		if got := strings.Count(s.log.String(), "problem ended"); got != 1 {
+			t.Errorf("its end was said %d times, want once", got)
+		}
+	})
+}
+
 func TestARestartKeepsTheMeshAddress(t *testing.T) {
 	s := &scene{}
 	var before []netip.Addr

@@ -49,6 +49,7 @@ func (a *Agent) publishStatus() {
 	if n := a.unpublished.Load(); n > 0 {
 		pause = retryAfter(int(n))
 	}
+	pause = max(pause, a.rival.pause(time.Now()))
 	if wait := pause - time.Since(a.publishedAt); wait > 0 {
 		a.later(publish, wait)
 		return

@@ -40,6 +40,12 @@ func (a *Agent) pass(ctx context.Context) {
 	plan, found := a.settle(snapshot, facts)
 	problems = append(problems, found...)
 	problems = append(problems, a.misplaced(snapshot, facts)...)
+	if !a.publishedAt.IsZero() {
+		a.rival.watch(a.published.PublicKey, a.own.PublicKey, time.Now())
+	}
+	if a.rival.there(time.Now()) {
+		problems = append(problems, a.rivalProblem())
+	}
 	if n := a.unpublished.Load(); n > 0 {
 		problems = append(problems, Problem{
 			Subject{Kind: KindNode, Name: a.o.Node}, "status", "", Unpublished,

@@ -27,8 +27,8 @@ import (
 type meshFlags struct {
 	Dir               string         `required:"" placeholder:"DIR" help:"Directory of manifests: the nodes and peers of the mesh. It is watched."`
 	Node              string         `placeholder:"NAME" help:"Name of this node (the host name)."`
-	Topology          string         `enum:"full,location,cross" default:"full" placeholder:"FORM" help:"Which nodes have a tunnel: full, location or cross."`
-	Inside            string         `enum:"native,vxlan,ipip,geneve,encrypted" default:"native" placeholder:"WAY" help:"How nodes of one location reach each other: native, vxlan, ipip, geneve or encrypted."`
+	Topology          string         `enum:"full,location,cross" default:"full" placeholder:"FORM" help:"Which nodes have a tunnel: full, location or cross (full)."`
+	Inside            string         `enum:"native,vxlan,ipip,geneve,encrypted" default:"native" placeholder:"WAY" help:"How nodes of one location reach each other: native, vxlan, ipip, geneve or encrypted (native)."`
 	Subnet            []netip.Prefix `placeholder:"CIDR" help:"Where mesh addresses are taken from, one of each family (10.4.0.0/16)."`
 	ClusterCIDR       []netip.Prefix `name:"cluster-cidr" placeholder:"CIDR" help:"Holds the pods of all nodes: what is not known to be a node's leaves by no way."`
 	ServiceCIDR       []netip.Prefix `name:"service-cidr" placeholder:"CIDR" help:"Addresses of the cluster's services, which stay out of the tunnels."`
@@ -58,11 +58,11 @@ func (f *meshFlags) node() (string, error) {
 
 // hostFlags are what of the machine belongs to the agent.
 type hostFlags struct {
-	Interface string `default:"stillwire0" placeholder:"NAME" help:"Name of the tunnel's interface."`
-	Table     int    `default:"7107" placeholder:"N" help:"Routing table for the mesh."`
-	Priority  int    `default:"7107" placeholder:"N" help:"Priority of the first of three routing rules."`
-	FwMark    uint32 `name:"fwmark" default:"0x3053" placeholder:"MARK" help:"Mark of the packets that carry the tunnels."`
-	StateDir  string `default:"/var/lib/stillwire" placeholder:"DIR" help:"Key, learnt endpoints and last known facts are kept in this folder."`
+	Interface string `default:"stillwire0" placeholder:"NAME" help:"Name of the tunnel's interface (stillwire0)."`
+	Table     int    `default:"7107" placeholder:"N" help:"Routing table for the mesh, with the one after it (7107)."`
+	Priority  int    `default:"7107" placeholder:"N" help:"Priority of the first routing rules (7107)."`
+	FwMark    uint32 `name:"fwmark" default:"0x3053" placeholder:"MARK" help:"Mark of the packets that carry the tunnels (0x3053)."`
+	StateDir  string `default:"/var/lib/stillwire" placeholder:"DIR" help:"Key, learnt endpoints and last known facts are kept in this folder (/var/lib/stillwire)."`
 }
 
 func (f *hostFlags) options(log zerolog.Logger) host.Options {
@@ -80,7 +80,7 @@ type agentCommand struct {
 	Masquerade   bool          `help:"Give packets of pods to the world the address of this node."`
 	ForwardRules bool          `help:"Put a rule into each foreign firewall chain that would drop forwarded packets."`
 	Repair       bool          `default:"true" negatable:"" help:"Watch routes, rules and firewall, and repair what others change."`
-	ResyncPeriod time.Duration `default:"10m" placeholder:"TIME" help:"Compare everything this often although nothing is known to have changed; 0 never."`
+	ResyncPeriod time.Duration `default:"10m" placeholder:"TIME" help:"Compare everything this often although nothing is known to have changed (10m); 0 never."`
 	UAPI         string        `name:"uapi" placeholder:"DIR" help:"Socket for wg(8), such as /var/run/wireguard."`
 	serviceFlags
 	NoGSO     bool `name:"no-gso" help:"Send UDP packets one by one (no segmentation offload)."`

@@ -79,9 +79,7 @@ func await(t *testing.T, atMost time.Duration, condition func() error) {
 	}
 }
 
-// darkness is more than a change of the network may cost, on a machine that does much else. What is
-// looked for costs 15 s, until the far side tries again, or 180 s, until a session is dead.
-const darkness = 12 * time.Second
+const darkness = 5 * time.Second // more than this no change of the network may cost
 
 // darkWindow is the time in which a change of the network may cost packets: those that were
 // under way when it began, and those sent before each of the given flows had one arrive that

@@ -5,6 +5,7 @@ package interop
 import (
 	"errors"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,11 +87,7 @@ func TestAWayOutWithoutAnAddressDoesNotMoveNearIntoTheTunnel(t *testing.T) {
 
 	begun := time.Now()
 	p.near.IP("addr del 2001:db8::1/64 dev far")
-	for _, f := range flows {
-		if err := f.AwaitSent(t.Context(), 200); err != nil {
-			t.Fatal(err)
-		}
-	}
+	awaitSent(t, 200, flows)
 	p.near.AddAddrs("far", "2001:db8::1/64")
 	ended := time.Now()
 	settle(t, flows)
@@ -109,6 +106,21 @@ func TestAWayOutWithoutAnAddressDoesNotMoveNearIntoTheTunnel(t *testing.T) {
 	}
 	if after := p.node.peer(p.peer.key.Public()); after.LastHandshake != before {
 		t.Error("it took a handshake")
+	}
+}
+
+// awaitSent waits until each flow has sent so many more, all at once: one after the other would
+// keep the network as it is for as many times as long.
+func awaitSent(t *testing.T, more int, flows []*netns.Flow) {
+	t.Helper()
+	errs := make([]error, len(flows))
+	var all sync.WaitGroup
+	for i, f := range flows {
+		all.Go(func() { errs[i] = f.AwaitSent(t.Context(), more) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }
 

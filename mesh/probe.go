@@ -16,19 +16,20 @@ import (
 )
 
 const (
-	probeWait   = time.Second     // for an answer
-	probeEvery  = 5 * time.Second // of a path that is well, in a small mesh
-	probePace   = time.Second / 2 // in a large one: the time that each further path adds to that
-	probeSlow   = 15 * time.Second
-	lostToDown  = 4                // answers missed in a row until a path counts as down
-	accuseAfter = 5 * time.Second  // how long a leader's path is down before it is told
-	pardonAfter = 30 * time.Second // how long it must be well again before that is taken back
-	sessionLife = 3 * time.Minute  // Reject-After-Time of the WireGuard paper, section 6.1
-	renewAfter  = 10 * time.Second // between new sessions that are asked for on one path
-	stageEvery  = 2 * time.Minute  // between packets that wait for a session; one waits 90 s at most
-	stageMost   = 256              // members from which on only the first such packet is sent
-	lostToMove  = lostToDown + 2   // answers missed in a row until another endpoint is tried
-	moveAgain   = time.Minute      // after all were tried, until the first is again
+	probeWait     = time.Second     // for an answer
+	probeEvery    = 5 * time.Second // of a path that is well, in a small mesh
+	probePace     = time.Second / 2 // in a large one: the time that each further path adds to that
+	probeSlow     = 15 * time.Second
+	lostToDown    = 4                // answers missed in a row until a path counts as down
+	accuseAfter   = 5 * time.Second  // how long a leader's path is down before it is told
+	pardonAfter   = 30 * time.Second // how long it must be well again before that is taken back
+	sessionLife   = 3 * time.Minute  // Reject-After-Time of the WireGuard paper, section 6.1
+	renewAfter    = 10 * time.Second // between new sessions that are asked for on one path
+	observeFactor = 300              // how much longer the pause after a look is than the look
+	stageEvery    = 2 * time.Minute  // between packets that wait for a session; one waits 90 s at most
+	stageMost     = 256              // members from which on only the first such packet is sent
+	lostToMove    = lostToDown + 2   // answers missed in a row until another endpoint is tried
+	moveAgain     = time.Minute      // after all were tried, until the first is again
 )
 
 // prober tests the paths to members by a small echo inside the tunnel, and answers those of
@@ -137,7 +138,7 @@ func (p *prober) run(ctx context.Context) error {
 	defer p.closeSockets()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var observed, looked time.Time // when next, and when last for a doubt
+	var observed, looked time.Time // when the device is looked at next, and next for a doubt
 	for {
 		select {
 		case <-ctx.Done():
@@ -151,11 +152,13 @@ func (p *prober) run(ctx context.Context) error {
 		}
 		next := p.round()
 		if p.doubtful() {
-			if next = looked.Add(probeWait); !next.After(time.Now()) {
-				looked = time.Now()
-				observed = looked.Add(p.observe())
+			if now := time.Now(); !now.Before(looked) {
+				pause := p.observe()
 				p.settle()
-				next = looked // what is not doubted any more is asked at once
+				observed, looked = now.Add(pause), now.Add(pause-probeEvery+probeWait)
+				next = now // what is not doubted any more may be due
+			} else {
+				next = looked
 			}
 		}
 		timer.Reset(max(0, min(time.Until(observed), time.Until(next))))
@@ -354,7 +357,7 @@ func (t *target) hasSession(now time.Time) bool {
 }
 
 // observe takes in what the device knows of its peers. It returns when to do that again: what it
-// costs is kept below a three hundredth of one core.
+// costs is kept below a three hundredth of one core, also while endpoints are doubted.
 func (p *prober) observe() time.Duration {
 	start := time.Now()
 	state, err := p.device.State()
@@ -372,7 +375,7 @@ func (p *prober) observe() time.Duration {
 	if changed {
 		p.wake()
 	}
-	return max(probeEvery, 300*time.Since(start))
+	return probeEvery + observeFactor*time.Since(start)
 }
 
 // notice compares what the device knew of a peer with what it knows now: a peer that is sent to

@@ -13,6 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/rs/zerolog"
 
+	"github.com/stillwire/stillwire/device/trail"
 	"github.com/stillwire/stillwire/mesh"
 )
 
@@ -160,19 +161,19 @@ func (w *watch) arm(files []string) {
 
 // survey returns the folders to watch, as they are now.
 func (w *watch) survey(files []string) map[string]fs.FileInfo {
-	way := path{trail: make(map[string]bool), folders: make(map[string]bool)}
+	way := trail.New()
 	w.inside = make(map[string]bool)
 	for _, dir := range []string{w.dir, filepath.Join(w.dir, statusDir)} {
-		if at, there := way.follow(dir); there {
-			way.folders[at], w.inside[at] = true, true
+		if at, there := way.Follow(dir); there {
+			way.Folders[at], w.inside[at] = true, true
 		}
 	}
 	for _, file := range files {
-		way.follow(file)
+		way.Follow(file)
 	}
-	w.trail = way.trail
+	w.trail = way.Passed
 	want := make(map[string]fs.FileInfo)
-	for folder := range way.folders {
+	for folder := range way.Folders {
 		if info, err := os.Stat(folder); err == nil && info.IsDir() {
 			want[folder] = info
 		}

@@ -2,13 +2,12 @@ package gateway
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/rs/zerolog"
+
+	"github.com/stillwire/stillwire/device/trail"
 )
 
 // quiet is how long files must rest before they are looked at: editors and the kubelet make
@@ -17,10 +16,6 @@ const quiet = 200 * time.Millisecond
 
 // longest is how long they are waited for: something may write to one of them all the time.
 const longest = 2 * time.Second
-
-// maxLinks bounds the symbolic links that are followed on the way to one file, as the
-// kernel does.
-const maxLinks = 40
 
 // watcher says when files may have changed. It watches the folders that the files are in
 // and not the files themselves, for editors put a new file in the place of the old one, and
@@ -107,11 +102,12 @@ func (w *watcher) run(ctx context.Context) {
 
 // arm makes fs watch the folders that matter now.
 func (w *watcher) arm() {
-	w.trail = make(map[string]bool)
-	want := make(map[string]bool)
+	way := trail.New()
 	for _, path := range w.files {
-		w.follow(path, want)
+		way.Follow(path)
 	}
+	w.trail = way.Passed
+	want := way.Folders
 	for dir, watched := range w.folder {
 		if !watched {
 			continue
@@ -142,58 +138,4 @@ func (w *watcher) watches(dir string) bool {
 		}
 	}
 	return false
-}
-
-// follow walks to a file, component by component as the kernel does, and notes each path on
-// the way in the trail and each folder whose entries decide where it leads.
-func (w *watcher) follow(path string, folders map[string]bool) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return
-	}
-	at, rest, links := "/", path, 0
-	for rest != "" {
-		var name string
-		name, rest, _ = strings.Cut(strings.TrimPrefix(rest, "/"), "/")
-		if name == "" {
-			continue
-		}
-		next := filepath.Join(at, name)
-		w.trail[next] = true
-		info, err := os.Lstat(next)
-		switch {
-		case err != nil:
-			w.missing(next, rest)
-			folders[at] = true
-			return
-		case info.Mode()&os.ModeSymlink != 0 && links < maxLinks:
-			links++
-			folders[at] = true
-			at, rest = w.jump(at, next, rest)
-		case rest == "":
-			folders[at] = true
-		default:
-			at = next
-		}
-	}
-}
-
-// jump goes where a link leads and takes the rest of the path along.
-func (w *watcher) jump(at, link, rest string) (newAt, newRest string) {
-	to, err := os.Readlink(link)
-	if err != nil {
-		return at, ""
-	}
-	if filepath.IsAbs(to) {
-		at = "/"
-	}
-	return at, strings.TrimSuffix(to+"/"+rest, "/")
-}
-
-// missing notes the paths that the file would have if it came back.
-func (w *watcher) missing(next, rest string) {
-	for name := range strings.SplitSeq(rest, "/") {
-		next = filepath.Join(next, name)
-		w.trail[next] = true
-	}
 }

@@ -68,7 +68,11 @@ func (s *Server) Update(o Options) error {
 }
 
 // Counters returns a snapshot.
-func (s *Server) Counters() Counters { return s.counts.snapshot(s.Live()) }
+func (s *Server) Counters() Counters {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts.snapshot(len(s.flows))
+}
 
 // Live returns the number of client connections that have not ended.
 func (s *Server) Live() int {
@@ -163,7 +167,6 @@ func (s *Server) rest(ctx context.Context, d time.Duration) bool {
 
 // begin starts the flow of a new connection, or resets it.
 func (s *Server) begin(ctx context.Context, conn net.Conn, mine *sync.WaitGroup) {
-	s.counts.accepted.Add(1)
 	f := newFlow(s, conn)
 	if !s.admit(f) {
 		Abort(conn)
@@ -176,12 +179,14 @@ func (s *Server) begin(ctx context.Context, conn net.Conn, mine *sync.WaitGroup)
 	})
 }
 
-// admit enters the flow into the books. A flow beyond the limits is entered with the reason
+// admit counts the flow and enters it into the books in one step, so that who sees it counted
+// and not alive knows that it has ended. A flow beyond the limits is entered with the reason
 // why its client is to be refused, so long as there are not too many of these; otherwise, and
 // while the server is closing, admit returns false.
 func (s *Server) admit(f *flow) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.counts.accepted.Add(1)
 	if s.closing.Err() != nil {
 		s.counts.refused.add(ReasonShutdown)
 		return false

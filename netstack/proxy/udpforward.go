@@ -78,7 +78,11 @@ func (u *UDPForward) Update(o Options) error {
 }
 
 // Counters returns a snapshot.
-func (u *UDPForward) Counters() Counters { return u.counts.snapshot(u.Live()) }
+func (u *UDPForward) Counters() Counters {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.counts.snapshot(len(u.mappings))
+}
 
 // Live returns the number of mappings.
 func (u *UDPForward) Live() int {

@@ -79,8 +79,8 @@ func TestRemovedTUNIsServedAgain(t *testing.T) {
 	for _, offload := range []bool{true, false} {
 		r := newRig(t, func(o *host.Options) { o.NoOffload = !offload })
 		e := r.open()
-		k := r.keep(plan())
 		r.apply(plan())
+		k := r.keep(plan())
 		want := seen{addr("10.2.0.2"), addr("10.2.1.5")}
 		ping := func() { send(t, r.pod, addr("10.2.1.5"), 1) }
 		if err := e.expectWhile(ping, want); err != nil {

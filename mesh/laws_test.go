@@ -138,9 +138,10 @@ type wires struct {
 
 type wired struct {
 	Plan
-	routes bart.Table[Route]
-	crypto *bart.Table[string]
-	sets   map[string]*bart.Table[struct{}]
+	routes    bart.Table[Route]
+	forwarded bart.Table[Route]
+	crypto    *bart.Table[string]
+	sets      map[string]*bart.Table[struct{}]
 }
 
 func newWires(m *mesh, all map[string]Plan) wires {
@@ -149,6 +150,9 @@ func newWires(m *mesh, all map[string]Plan) wires {
 		x := &wired{Plan: all[n.Name], crypto: cryptokeyRouting(all[n.Name]), sets: make(map[string]*bart.Table[struct{}])}
 		for _, r := range x.Host.Routes {
 			x.routes.Insert(r.Dst, r)
+		}
+		for _, r := range x.Host.Forwarded {
+			x.forwarded.Insert(r.Dst, r)
 		}
 		for _, set := range x.Host.Firewall.Sets() {
 			var table bart.Table[struct{}]
@@ -190,6 +194,67 @@ func (w wires) send(at, to string, src, dst netip.Addr) error {
 	return nil
 }
 
+// crosses reports whether a forwarded packet is turned to the table of its own.
+func (x *wired) crosses(src, dst netip.Addr) bool {
+	return x.in("outer", dst) && (x.in("local", src) || x.in("behind", src) && !x.in("neighbours", src))
+}
+
+// Pods reach the internal IP of every node that the mesh knows, and are answered on the way that
+// the tunnels and firewalls allow, also where a tunnel is reached at that address.
+func TestPodsReachNodesAndAreAnswered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyWorld(t)
+		m := newMesh(s)
+		w := newWires(m, plans(s))
+		for _, from := range m.members {
+			for _, to := range m.members {
+				if from == to || to.Status.Mode == Netstack || from.Status.Mode == Netstack {
+					continue
+				}
+				for _, pods := range from.prefixes.pods {
+					for _, dst := range to.prefixes.internal {
+						if src := last(pods); src.Is4() == dst.Is4() {
+							if err := w.visit(from.Name, to.Name, src, dst); err != nil {
+								t.Fatalf("%s of %s to the node %s at %s: %v", src, from.Name, to.Name, dst, err)
+							}
+							if err := w.send(to.Name, from.Name, dst, src); err != nil {
+								t.Fatalf("the node %s at %s to %s of %s: %v", to.Name, dst, src, from.Name, err)
+							}
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// visit carries a packet to a node's own address, which is on a link of all nodes of its location.
+func (w wires) visit(at, to string, src, dst netip.Addr) error {
+	tunnelled := false
+	for hops := 0; at != to; hops++ {
+		if hops > 3 {
+			return fmt.Errorf("is still under way at %s", at)
+		}
+		x := w.nodes[at]
+		r, ok := x.routes.Lookup(dst)
+		switch {
+		case x.crosses(src, dst):
+			r, ok = x.forwarded.Lookup(dst)
+		case x.Location == w.nodes[to].Location:
+			return nil // the links of a machine go before routes of the mesh
+		}
+		if !ok {
+			return fmt.Errorf("leaves %s for the world", at)
+		}
+		next, err := w.hop(x, r, src, dst, tunnelled)
+		if err != nil {
+			return err
+		}
+		at, tunnelled = next, r.Via == ViaTunnel
+	}
+	return nil
+}
+
 func (w wires) hop(x *wired, r Route, src, dst netip.Addr, tunnelled bool) (next string, err error) {
 	if r.Via != ViaTunnel {
 		if next = w.internal[r.Gateway]; next == "" {
@@ -197,10 +262,10 @@ func (w wires) hop(x *wired, r Route, src, dst netip.Addr, tunnelled bool) (next
 		}
 		return next, nil
 	}
-	if !tunnelled && !x.in("local", src) && !x.in("behind", src) {
+	if own := w.internal[src] == x.Self; !own && !tunnelled && !x.in("local", src) && !x.in("behind", src) {
 		return "", fmt.Errorf("may not enter the tunnel at %s", x.Self)
 	}
-	if !x.in("tunnelled", dst) {
+	if !x.in("tunnelled", dst) && !x.crosses(src, dst) {
 		return "", fmt.Errorf("enters the tunnel at %s without being kept from leaving elsewhere", x.Self)
 	}
 	if next, _ = x.crypto.Lookup(dst); w.nodes[next] == nil {
@@ -210,7 +275,7 @@ func (w wires) hop(x *wired, r Route, src, dst netip.Addr, tunnelled bool) (next
 	if back, _ := y.crypto.Lookup(src); back != x.Self {
 		return "", fmt.Errorf("is refused by %s, which has its source behind %q and not behind %s", next, back, x.Self)
 	}
-	if !y.in("tunnelled", src) {
+	if !y.in("tunnelled", src) && !y.in("outer", src) {
 		return "", fmt.Errorf("is held for a spoof by %s", next)
 	}
 	return next, nil

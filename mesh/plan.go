@@ -52,6 +52,11 @@ type HostPlan struct {
 	Addresses []netip.Prefix
 	// Routes by destination, IPv4 first. No two have one destination.
 	Routes []Route
+	// Forwarded are the routes to other nodes' internal IPs that the tunnels themselves are
+	// reached at. Only what is forwarded from Local and Behind takes them, so that pods reach the
+	// nodes by the way on which the answers come; what the machine itself sends goes as if they
+	// were not there. By destination, IPv4 first; none is in Routes.
+	Forwarded []Route
 	// Encapsulation of the routes that need one; "": the host's choice.
 	Encapsulation Encapsulation
 	// Partial says that the facts may be incomplete: routes that are not of the plan stay, so that
@@ -111,4 +116,7 @@ type Firewall struct {
 	// Neighbours are the internal IPs of the nodes of this location: packets to this node's
 	// mesh address may come from them without a tunnel.
 	Neighbours []netip.Prefix
+	// Outer are the destinations of HostPlan.Forwarded: sources of what comes out of the tunnel
+	// beside Tunnelled.
+	Outer []netip.Prefix
 }

@@ -17,13 +17,14 @@ func (v view) host(c device.Config) HostPlan {
 	if v.Settings.Inside != Native && v.Settings.Inside != Encrypted {
 		h.Encapsulation = v.Settings.Inside
 	}
-	h.Routes = v.routes()
-	h.Firewall = v.firewall(h.Routes)
+	h.Routes, h.Forwarded = v.routes()
+	h.Firewall = v.firewall(h.Routes, h.Forwarded)
 	return h
 }
 
-// routes are all remote prefixes, each with the way that the topology gives it.
-func (v view) routes() []Route {
+// routes are all remote prefixes, each with the way that the topology gives it, and the internal
+// IPs that only what is forwarded reaches so.
+func (v view) routes() (all, forwarded []Route) {
 	table := routeTable{view: v, byDst: make(map[netip.Prefix]Route)}
 	for _, n := range v.members {
 		if n != v.self {
@@ -33,18 +34,47 @@ func (v view) routes() []Route {
 	for _, p := range v.outside {
 		table.addOutside(p)
 	}
-	list := make([]Route, 0, len(table.byDst))
-	for _, r := range table.byDst {
-		list = append(list, r)
+	return table.list(), v.forwarded(table)
+}
+
+// forwarded has the ways to the internal IPs that have no route of their own.
+func (v view) forwarded(all routeTable) []Route {
+	table := routeTable{view: v, byDst: make(map[netip.Prefix]Route), forwarded: true}
+	for _, n := range v.members {
+		if n == v.self || n.Status.Mode == Netstack { // a stack has no address of its machine
+			continue
+		}
+		outer := slices.DeleteFunc(single(n.prefixes.internal), func(p netip.Prefix) bool {
+			_, routed := all.byDst[p]
+			return routed
+		})
+		switch {
+		case v.tunnelTo(n), n.segment != v.self.segment && v.leading():
+			table.tunnel(outer, n.subject())
+		case n.segment == v.self.segment: // natively, both ways
+		case v.tunnelTo(v.self.segment.leader):
+			table.tunnel(outer, n.subject())
+		default:
+			table.gateway(outer, v.self.segment.leader, n.subject())
+		}
 	}
-	slices.SortFunc(list, func(a, b Route) int { return a.Dst.Compare(b.Dst) })
-	return list
+	return table.list()
 }
 
 // routeTable collects routes. Each destination has one: conflicts were settled before.
 type routeTable struct {
 	view
-	byDst map[netip.Prefix]Route
+	byDst     map[netip.Prefix]Route
+	forwarded bool // the routes are not for the machine's own packets
+}
+
+func (t routeTable) list() []Route {
+	list := make([]Route, 0, len(t.byDst))
+	for _, r := range t.byDst {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b Route) int { return a.Dst.Compare(b.Dst) })
+	return list
 }
 
 func (t routeTable) addNode(n *member) {
@@ -103,7 +133,7 @@ func (t routeTable) carrier(n *member) *member {
 
 func (t routeTable) tunnel(list []netip.Prefix, s Subject) {
 	for _, dst := range list {
-		if !t.clashes(dst, s) {
+		if t.forwarded || !t.clashes(dst, s) {
 			t.byDst[dst] = Route{Dst: dst, Via: ViaTunnel, Src: t.source(dst), Member: s.Name}
 		}
 	}
@@ -115,7 +145,7 @@ func (t routeTable) gateway(list []netip.Prefix, next *member, s Subject) {
 		via = ViaEncapsulated
 	}
 	for _, dst := range list {
-		if gw, ok := next.gateway(dst); ok && !t.clashes(dst, s) {
+		if gw, ok := next.gateway(dst); ok && (t.forwarded || !t.clashes(dst, s)) {
 			t.byDst[dst] = Route{Dst: dst, Via: via, Gateway: gw, Src: t.source(dst), Member: s.Name}
 		}
 	}
@@ -135,9 +165,12 @@ func (n *member) gateway(dst netip.Prefix) (netip.Addr, bool) {
 	return n.prefixes.internal[0], true
 }
 
-// source is this node's mesh address of the family.
-func (v view) source(dst netip.Prefix) netip.Addr {
-	for _, a := range v.self.prefixes.mesh {
+// source is this node's mesh address of the family. What is forwarded has a source already.
+func (t routeTable) source(dst netip.Prefix) netip.Addr {
+	if t.forwarded {
+		return netip.Addr{}
+	}
+	for _, a := range t.self.prefixes.mesh {
 		if a.Is4() == dst.Addr().Is4() {
 			return a
 		}

@@ -20,7 +20,7 @@ const (
 
 // firewall fills the sets. An address belongs to the set of the longest prefix that holds it,
 // as it does to the route of that prefix.
-func (v view) firewall(routes []Route) Firewall {
+func (v view) firewall(routes, forwarded []Route) Firewall {
 	var byClass [classes][]netip.Prefix
 	for _, r := range routes {
 		c := native
@@ -40,6 +40,7 @@ func (v view) firewall(routes []Route) Firewall {
 		Pods:       outermost(v.self.prefixes.pods),
 		Inside:     v.inside(),
 		Neighbours: v.neighbours(),
+		Outer:      destinations(forwarded),
 	}
 }
 
@@ -63,6 +64,13 @@ func (v view) inside() []netip.Prefix {
 		list = append(list, n.prefixes.pods...)
 	}
 	return outermost(list)
+}
+
+func destinations(routes []Route) (list []netip.Prefix) {
+	for _, r := range routes {
+		list = append(list, r.Dst)
+	}
+	return list
 }
 
 func (v view) neighbours() (list []netip.Prefix) {

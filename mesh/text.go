@@ -64,6 +64,9 @@ func (p Plan) writeRoutes(b *strings.Builder) {
 	for _, r := range p.Host.Routes {
 		fmt.Fprintf(w, "%s\t# %s\n", r, r.Member)
 	}
+	for _, r := range p.Host.Forwarded {
+		fmt.Fprintf(w, "forwarded %s\t# %s\n", r, r.Member)
+	}
 	_ = w.Flush() // a strings.Builder takes everything
 }
 
@@ -113,6 +116,7 @@ func (f Firewall) Sets() []Set {
 		{"pods", f.Pods},
 		{"inside", f.Inside},
 		{"neighbours", f.Neighbours},
+		{"outer", f.Outer},
 	}
 }
 

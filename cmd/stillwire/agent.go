@@ -59,8 +59,8 @@ func (f *meshFlags) node() (string, error) {
 // hostFlags are what of the machine belongs to the agent.
 type hostFlags struct {
 	Interface string `default:"stillwire0" placeholder:"NAME" help:"Name of the tunnel's interface (stillwire0)."`
-	Table     int    `default:"7107" placeholder:"N" help:"Routing table for the mesh, with the one after it (7107)."`
-	Priority  int    `default:"7107" placeholder:"N" help:"Priority of the first routing rules (7107)."`
+	Table     int    `default:"7107" placeholder:"N" help:"Routing table for the mesh, with the two after it (7107)."`
+	Priority  int    `default:"7106" placeholder:"N" help:"Priority of the first routing rules (7106)."`
 	FwMark    uint32 `name:"fwmark" default:"0x3053" placeholder:"MARK" help:"Mark of the packets that carry the tunnels (0x3053)."`
 	StateDir  string `default:"/var/lib/stillwire" placeholder:"DIR" help:"Key, learnt endpoints and last known facts are kept in this folder (/var/lib/stillwire)."`
 }

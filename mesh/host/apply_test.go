@@ -38,7 +38,7 @@ func TestMachineIsMadeFromNothing(t *testing.T) {
 		`sysctl net.ipv6.conf.all.forwarding: "0" -> "1" `,
 		`address 10.4.0.1/32: "" -> "dev stillwire0" `,
 		`address fd04::1/128: "" -> "dev stillwire0" `,
-		`table inet stillwire: "" -> "4 chains, 31 rules, 23 sets, 21 elements" `,
+		`table inet stillwire: "" -> "5 chains, 35 rules, 25 sets, 21 elements" `,
 		`route 10.2.0.0/24 at last: "" -> "unreachable" `,
 		`route 10.4.0.1/32 at last: "" -> "unreachable" `,
 		`route fd02::/64 at last: "" -> "unreachable" `,
@@ -55,6 +55,8 @@ func TestMachineIsMadeFromNothing(t *testing.T) {
 		`route fd02:0:0:1::/64: "" -> "dev stillwire0 src fd04::1" node b`,
 		`route fd04::2/128 beneath: "" -> "unreachable" node b`,
 		`route fd04::2/128: "" -> "dev stillwire0 src fd04::1" node b`,
+		`rule 7106 IPv4: "" -> "fwmark 0x3054 lookup 7109" `,
+		`rule 7106 IPv6: "" -> "fwmark 0x3054 lookup 7109" `,
 		`rule 7107 IPv4: "" -> "not fwmark 0x3053 lookup 7107 suppress_prefixlength 0" `,
 		`rule 7107 IPv6: "" -> "not fwmark 0x3053 lookup 7107 suppress_prefixlength 0" `,
 	}
@@ -70,6 +72,7 @@ func TestMachineIsMadeFromNothing(t *testing.T) {
 		"unreachable 10.4.0.2 proto 107 metric 2147483647")
 	wantLines(t, r.run("ip", "rule"),
 		"0:	from all lookup local",
+		"7106:	from all fwmark 0x3054 lookup 7109 proto 107",
 		"7107:	not from all fwmark 0x3053 lookup 7107 suppress_prefixlength 0 proto 107",
 		"32764:	not from all fwmark 0x3053 lookup main suppress_prefixlength 0 proto 107",
 		"32765:	not from all fwmark 0x3053 lookup 7108 proto 107",

@@ -3,12 +3,14 @@
 // It owns on the machine, and nothing else:
 //
 //	link      one persistent TUN, stillwire0, and one for encapsulation, with their addresses
-//	routes    those of protocol 107 in the tables 7107 and 7108
-//	rules     those of protocol 107 with priorities 7107 to 7109, 32764 and 32765
+//	routes    those of protocol 107 in the tables 7107 to 7109
+//	rules     those of protocol 107 with priorities 7106 to 7109, 32764 and 32765
 //	nftables  the table "inet stillwire"
 //	sysctls   those it had to change, remembered in a file of the state folder
 //
-//	packet ── rule 7107: not fwmark 0x3053 lookup 7107 suppress_prefixlength 0
+//	packet ── rule 7106: fwmark 0x3054 lookup 7109           only from pods, to nodes
+//	             192.0.2.2/32 dev stillwire0                   where the tunnels end
+//	       ── rule 7107: not fwmark 0x3053 lookup 7107 suppress_prefixlength 0
 //	             10.2.1.0/24 dev stillwire0                    the tunnel
 //	             unreachable 10.2.1.0/24 metric 2147483647     beneath it, should the TUN be gone
 //	       ── rule 7108: lookup main suppress_prefixlength 0   only with a default route
@@ -27,6 +29,7 @@
 // Packets cross the table "inet stillwire" so (firewall.go has the rules):
 //
 //	in     raw prerouting      spoofed sources, strangers to the mesh address, strangers' encapsulation
+//	turn   after dstnat        what is for a node from pods is marked, so that both ways are one
 //	cross  mangle forward      only local sources into the tunnel, TCP segments that fit
 //	sent   raw output          outer packets are not tracked
 //	out    mangle postrouting  the mesh leaves by the tunnel and by routes of the plan alone

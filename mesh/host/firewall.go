@@ -49,15 +49,17 @@ func (f filter) tag() (string, error) {
 //
 //	in    what comes out of the tunnel comes from a remote prefix, not from a local one, and not
 //	      for the loopback; what is for our mesh address comes out of the tunnel or from near
+//	turn  what goes from here to another node's internal IP is marked for its own table
 //	cross what is forwarded into the tunnel comes from here; TCP fits into it
 //	out   what is for a remote prefix leaves by the tunnel or not at all, and so does what is for
 //	      a range of the mesh and is nobody's
 //	nat   pods reach the world by this node's address
 func (o Options) chains() []chain {
 	in, cross := o.prerouting(), o.forward()
-	var out, nat []filter
+	var turn, out, nat []filter
 	for _, v := range []version{v4, v6} {
 		in = append(in, o.incoming(v)...)
+		turn = append(turn, o.turned(v)...)
 		cross = append(cross, filter{v.name("only local sources into the tunnel"), join(
 			o.from(expr.CmpOpNeq), o.to(expr.CmpOpEq), v.is(), v.src(), notIn("local"+v.suffix), notIn("behind"+v.suffix), drop())})
 		out = append(out, filter{v.name("remote prefixes by the tunnel alone"), join(
@@ -72,6 +74,7 @@ func (o Options) chains() []chain {
 	}
 	chains := []chain{
 		{"in", nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw, in},
+		{"turn", nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, *afterDNAT, turn},
 		{"cross", nftables.ChainTypeFilter, *nftables.ChainHookForward, *nftables.ChainPriorityMangle, cross},
 		{"sent", nftables.ChainTypeFilter, *nftables.ChainHookOutput, *nftables.ChainPriorityRaw, o.sent()},
 		{"out", nftables.ChainTypeFilter, *nftables.ChainHookPostrouting, *nftables.ChainPriorityMangle, out},
@@ -80,6 +83,21 @@ func (o Options) chains() []chain {
 		chains = append(chains, chain{"nat", nftables.ChainTypeNAT, *nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource, nat})
 	}
 	return chains
+}
+
+// afterDNAT is once the address that a packet is really for is known: that of a service may be
+// one of a node.
+var afterDNAT = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest + 50)
+
+// turned marks what is to be routed by the table of what is forwarded: not what the nodes of the
+// location send themselves, should this one be their router. What another program has marked is
+// for that to route.
+func (o Options) turned(v version) []filter {
+	toNodes := join(marked(0), v.is(), v.dst(), isIn("outer"+v.suffix), v.src())
+	return []filter{
+		{v.name("local sources to nodes"), join(toNodes, isIn("local"+v.suffix), setMark(o.crossMark()))},
+		{v.name("sources behind to nodes"), join(toNodes, isIn("behind"+v.suffix), notIn("neighbours"+v.suffix), setMark(o.crossMark()))},
+	}
 }
 
 // prerouting is for the outer packets. With a default route in the tunnel and strict reverse
@@ -110,10 +128,10 @@ func (o Options) sent() []filter {
 func (o Options) incoming(v version) []filter {
 	outside := join(o.from(expr.CmpOpNeq), iif("lo", expr.CmpOpNeq), v.is(), v.dst(), isIn("mesh"+v.suffix))
 	return []filter{
-		{v.name("unknown source out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.src(), notIn("tunnelled"+v.suffix), drop())},
+		{v.name("unknown source out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.src(), notIn("tunnelled"+v.suffix), notIn("outer"+v.suffix), drop())},
 		{v.name("local source out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.src(), isIn("local"+v.suffix), drop())},
 		{v.name("loopback out of the tunnel"), join(o.from(expr.CmpOpEq), v.is(), v.loopback(), drop())},
-		{v.name("unknown source out of the encapsulation"), join(iif(o.encapLink(), expr.CmpOpEq), v.is(), v.src(), notIn("native"+v.suffix), drop())},
+		{v.name("unknown source out of the encapsulation"), join(iif(o.encapLink(), expr.CmpOpEq), v.is(), v.src(), notIn("native"+v.suffix), notIn("neighbours"+v.suffix), notIn("outer"+v.suffix), drop())},
 		{v.name("loopback out of the encapsulation"), join(iif(o.encapLink(), expr.CmpOpEq), v.is(), v.loopback(), drop())},
 		{v.name("neighbours to the mesh address"), join(outside, v.src(), isIn("neighbours"+v.suffix), accept())},
 		{v.name("own pods to the mesh address"), join(outside, v.src(), isIn("local"+v.suffix), wayBack(), accept())},

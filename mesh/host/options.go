@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/rs/zerolog"
 
@@ -16,7 +17,7 @@ const (
 	DefaultInterface = "stillwire0"
 	DefaultTable     = 7107
 	DefaultProtocol  = 107
-	DefaultPriority  = 7107
+	DefaultPriority  = 7106
 	DefaultFwMark    = 0x3053
 	DefaultStateDir  = "/var/lib/stillwire"
 )
@@ -25,10 +26,10 @@ const (
 // ran on one machine, and its Uninstall, need the same.
 type Options struct {
 	Interface string // name of the TUN; "": stillwire0
-	Table     int    // routing table, the next one is used too; 0: 7107
+	Table     int    // routing table, the next two are used too; 0: 7107
 	Protocol  int    // route protocol, 1 to 255; 0: 107
-	Priority  int    // of the first of three rules in a row; 0: 7107
-	FwMark    uint32 // of the outer packets, as in device.Config; 0: 0x3053
+	Priority  int    // of the first of four rules in a row; 0: 7106
+	FwMark    uint32 // of the outer packets, as in device.Config; the next one is used too; 0: 0x3053
 	MTU       int    // of the interface, bytes, before the plan's; 0: the plan's, or found from the path
 	// Masquerade gives packets of this node's pods to the world the address of the node.
 	Masquerade bool
@@ -64,16 +65,21 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("interface %q: longer than %d characters", o.Interface, nameLimit)
 	case o.Protocol < 5 || o.Protocol > 255:
 		return o, fmt.Errorf("route protocol %d: not within 5 and 255", o.Protocol)
-	case o.Table < 1 || o.Table >= 252 && o.Table <= 255:
-		return o, fmt.Errorf("routing table %d: it or the next one is the system's", o.Table)
-	case o.Priority < 1 || o.Priority > 32761:
-		return o, fmt.Errorf("rule priority %d: not within 1 and 32761, before the main table", o.Priority)
+	case o.Table < 1 || o.Table >= 251 && o.Table <= 255:
+		return o, fmt.Errorf("routing table %d: it or one of the next two is the system's (253 to 255), choose another", o.Table)
+	case o.Priority < 1 || o.Priority > 32760:
+		return o, fmt.Errorf("rule priority %d: not within 1 and 32760, before the main table", o.Priority)
+	case o.FwMark == math.MaxUint32:
+		return o, fmt.Errorf("mark %#x: the next one is used too, choose a lower one", o.FwMark)
 	}
 	return o, nil
 }
 
-// lastTable holds what is unreachable when the main table has no more than a default route for it.
-func (o Options) lastTable() int { return o.Table + 1 }
+// table is the number of one of our tables.
+func (o Options) table(t table) int { return o.Table + int(t) }
+
+// crossMark is on what is forwarded from here to another node's internal IP.
+func (o Options) crossMark() uint32 { return o.FwMark + 1 }
 
 // ErrUnsupported is returned where there is no Linux.
 var ErrUnsupported = errors.New("a host needs Linux: run in netstack mode here")

@@ -34,8 +34,8 @@ func (k *kernel) readRoutes(o Options, names map[int]string) (routes []route, er
 	// the machine. Before 4.20 it has none, and what comes is filtered again.
 	c.SetOption(nfnetlink.GetStrictCheck, true)
 	for _, family := range families() {
-		for _, last := range []bool{false, true} {
-			some, err := readRouteTable(c, o, family, last, names)
+		for in := range tables {
+			some, err := readRouteTable(c, o, family, in, names)
 			if err != nil {
 				return nil, err
 			}
@@ -45,18 +45,18 @@ func (k *kernel) readRoutes(o Options, names map[int]string) (routes []route, er
 	return routes, nil
 }
 
-func readRouteTable(c *nfnetlink.Conn, o Options, family int, last bool, names map[int]string) (routes []route, err error) {
-	table := o.tableOf(route{Last: last})
-	messages, err := dumped(func() ([]nfnetlink.Message, error) { return dumpRoutes(c, o, family, table) })
+func readRouteTable(c *nfnetlink.Conn, o Options, family int, in table, names map[int]string) (routes []route, err error) {
+	number := o.table(in)
+	messages, err := dumped(func() ([]nfnetlink.Message, error) { return dumpRoutes(c, o, family, number) })
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil, nil // no such table yet, or no such family
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read routes of table %d: %w", table, err)
+		return nil, fmt.Errorf("read routes of table %d: %w", number, err)
 	}
 	for _, m := range messages {
-		if r, in := readRoute(m.Data, family, names); in == table && int(m.Data[rtProtocol]) == o.Protocol {
-			r.Last = last
+		if r, found := readRoute(m.Data, family, names); found == number && int(m.Data[rtProtocol]) == o.Protocol {
+			r.In = in
 			routes = append(routes, r)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // one of all three takes its place at once.
 type route struct {
 	Dst         netip.Prefix
-	Last        bool // it is in the last table, which is asked after the main one
+	In          table
 	Metric      int
 	Unreachable bool // all below is then of no meaning
 	Throw       bool // to the next table; all below is then of no meaning
@@ -29,6 +29,16 @@ type route struct {
 	Src         netip.Addr
 	MTU         int
 }
+
+// table is one of our routing tables.
+type table int
+
+const (
+	remote    table = iota // the mesh
+	last                   // what is unreachable when the main table has no more than a default route for it
+	forwarded              // for what carries the cross mark alone
+	tables
+)
 
 // Metrics. IPv6 makes 1024 of none. The highest that fits an int of any machine is beneath all.
 const (
@@ -46,19 +56,11 @@ func metricOf(dst netip.Prefix) int {
 
 type routeKey struct {
 	dst    netip.Prefix
-	last   bool
+	in     table
 	metric int
 }
 
-func (r route) key() routeKey { return routeKey{r.Dst, r.Last, r.Metric} }
-
-// tableOf is the table that a route is in.
-func (o Options) tableOf(r route) int {
-	if r.Last {
-		return o.lastTable()
-	}
-	return o.Table
-}
+func (r route) key() routeKey { return routeKey{r.Dst, r.In, r.Metric} }
 
 func (r route) String() string {
 	if r.Unreachable {
@@ -147,8 +149,12 @@ func routeSteps(o Options, have []route, want []wantedRoute) (add, remove []step
 // name tells the route beneath from that above.
 func name(r route) string {
 	switch {
-	case r.Last:
+	case r.In == last:
 		return r.Dst.String() + " at last"
+	case r.In == forwarded && r.Metric == metricBelow:
+		return r.Dst.String() + " forwarded, beneath"
+	case r.In == forwarded:
+		return r.Dst.String() + " forwarded"
 	case r.Metric == metricBelow:
 		return r.Dst.String() + " beneath"
 	}
@@ -157,7 +163,7 @@ func name(r route) string {
 
 func (k *kernel) toKernel(o Options, r route) (*netlink.Route, error) {
 	out := &netlink.Route{
-		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.tableOf(r), Protocol: netlink.RouteProtocol(o.Protocol),
+		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.table(r.In), Protocol: netlink.RouteProtocol(o.Protocol),
 		Family: familyOf(r.Dst.Addr()), Type: unix.RTN_UNICAST,
 	}
 	if r.Unreachable {
@@ -205,7 +211,7 @@ func (k *kernel) setRoute(o Options, r route) error {
 // stays.
 func (k *kernel) removeRoute(o Options, r route) error {
 	kr := &netlink.Route{
-		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.tableOf(r), Protocol: netlink.RouteProtocol(o.Protocol),
+		Dst: ipNet(r.Dst), Priority: r.Metric, Table: o.table(r.In), Protocol: netlink.RouteProtocol(o.Protocol),
 		Family: familyOf(r.Dst.Addr()), Scope: netlink.SCOPE_NOWHERE,
 	}
 	if r.Unreachable {

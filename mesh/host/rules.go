@@ -19,7 +19,8 @@ import (
 type rule struct {
 	Family      int
 	Priority    int
-	NotMark     uint32 // 0: of any mark
+	Mark        uint32 // 0: of any mark
+	NotMark     uint32 // 0: as Mark; never both
 	Table       int
 	NoDefault   bool // suppress_prefixlength 0: the default route of the table is not for this rule
 	unknownPart bool // it has something that none of ours has
@@ -34,8 +35,11 @@ func (r rule) name() string {
 
 func (r rule) String() string {
 	text := ""
-	if r.NotMark != 0 {
+	switch {
+	case r.NotMark != 0:
 		text = fmt.Sprintf("not fwmark %#x ", r.NotMark)
+	case r.Mark != 0:
+		text = fmt.Sprintf("fwmark %#x ", r.Mark)
 	}
 	table := fmt.Sprint(r.Table)
 	if r.Table == unix.RT_TABLE_MAIN {
@@ -58,19 +62,23 @@ const (
 	priorityLast = 32765
 )
 
-// wantRules are those of a family. With a default route in the tunnel there are two more: what a
+// wantRules are those of a family. The first is for what is forwarded to other nodes' internal
+// IPs. With a default route in the tunnel there are two more: what a
 // link of the machine or a static route knows better goes there first. Our own outer packets are
 // left to the main table altogether.
 func (o Options) wantRules(family int, defaultRoute bool) []rule {
-	rules := []rule{{Family: family, Priority: o.Priority, NotMark: o.FwMark, Table: o.Table, NoDefault: true}}
+	rules := []rule{
+		{Family: family, Priority: o.Priority, Mark: o.crossMark(), Table: o.table(forwarded)},
+		{Family: family, Priority: o.Priority + 1, NotMark: o.FwMark, Table: o.table(remote), NoDefault: true},
+	}
 	if defaultRoute {
 		rules = append(rules,
-			rule{Family: family, Priority: o.Priority + 1, Table: unix.RT_TABLE_MAIN, NoDefault: true},
-			rule{Family: family, Priority: o.Priority + 2, NotMark: o.FwMark, Table: o.Table})
+			rule{Family: family, Priority: o.Priority + 2, Table: unix.RT_TABLE_MAIN, NoDefault: true},
+			rule{Family: family, Priority: o.Priority + 3, NotMark: o.FwMark, Table: o.table(remote)})
 	}
 	return append(rules,
 		rule{Family: family, Priority: priorityMain, NotMark: o.FwMark, Table: unix.RT_TABLE_MAIN, NoDefault: true},
-		rule{Family: family, Priority: priorityLast, NotMark: o.FwMark, Table: o.lastTable()})
+		rule{Family: family, Priority: priorityLast, NotMark: o.FwMark, Table: o.table(last)})
 }
 
 func ruleSteps(o Options, have, want []rule) (add, remove []step) {
@@ -116,9 +124,11 @@ func (k *kernel) readRules(o Options) (rules []rule, err error) {
 func ruleFromKernel(r netlink.Rule, family int) rule {
 	out := rule{Family: family, Priority: r.Priority, Table: r.Table, NoDefault: r.SuppressPrefixlen == 0}
 	out.unknownPart = r.Src != nil || r.Dst != nil || r.IifName != "" || r.OifName != "" || r.Dport != nil || r.Sport != nil ||
-		r.IPProto != 0 || r.UIDRange != nil || r.Tos != 0 || r.Goto > 0 || r.Invert != (r.Mark != 0)
+		r.IPProto != 0 || r.UIDRange != nil || r.Tos != 0 || r.Goto > 0 || r.Invert && r.Mark == 0
 	if r.Invert {
 		out.NotMark = r.Mark
+	} else {
+		out.Mark = r.Mark
 	}
 	return out
 }
@@ -138,7 +148,9 @@ func (k *kernel) changeRule(o Options, r rule, what, flags int) error {
 	number(nl.FRA_TABLE, uint32(r.Table))
 	if r.NotMark != 0 {
 		msg.Flags |= netlink.FibRuleInvert
-		number(nl.FRA_FWMARK, r.NotMark)
+	}
+	if mark := r.Mark | r.NotMark; mark != 0 {
+		number(nl.FRA_FWMARK, mark)
 	}
 	if r.NoDefault {
 		number(nl.FRA_SUPPRESS_PREFIXLEN, 0)

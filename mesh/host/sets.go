@@ -41,6 +41,7 @@ func (o Options) wantFirewall(plan mesh.HostPlan, around *surroundings) ruleset 
 	for name, prefixes := range map[string][]netip.Prefix{
 		"reserved": f.Reserved, "tunnelled": f.Tunnelled, "open": openWith(plan, around), "native": f.Native, "local": f.Local, "behind": f.Behind,
 		"pods": masqueraded(f.Pods), "inside": f.Inside, "neighbours": f.Neighbours, "mesh": plan.Addresses,
+		"outer": f.Outer,
 	} {
 		r.sets = append(r.sets,
 			set{name + "4", nftables.TypeIPAddr, intervals(prefixes, unix.AF_INET)},

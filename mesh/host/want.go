@@ -109,7 +109,23 @@ func (o Options) wantRoutes(plan mesh.HostPlan, around *surroundings, problems [
 		beneath(dst, "")
 	}
 	routes = append(routes, wantPassed(plan.Firewall, below)...)
-	return append(routes, wantLast(plan)...), problems
+	routes = append(routes, wantLast(plan)...)
+	return o.wantForwarded(routes, plan, around, problems)
+}
+
+// wantForwarded is a table of its own, with a route beneath each as elsewhere.
+func (o Options) wantForwarded(routes []wantedRoute, plan mesh.HostPlan, around *surroundings, problems []mesh.Problem) ([]wantedRoute, []mesh.Problem) {
+	for _, r := range plan.Forwarded {
+		routes = append(routes, wantedRoute{route: route{Dst: r.Dst, In: forwarded, Metric: metricBelow, Unreachable: true}, cause: r.Member})
+		w, p := o.wantRoute(r, around)
+		if p != nil {
+			problems = append(problems, *p)
+			continue
+		}
+		w.In = forwarded
+		routes = append(routes, w)
+	}
+	return routes, problems
 }
 
 // wantPassed lets through to the main table what is local and lies within a route beneath.
@@ -131,7 +147,7 @@ func wantPassed(f mesh.Firewall, below map[netip.Prefix]bool) (routes []wantedRo
 func wantLast(plan mesh.HostPlan) (routes []wantedRoute) {
 	for _, dst := range outermost(slices.Concat(plan.Firewall.Reserved, plan.Firewall.Pods, plan.Addresses)) {
 		if dst.Bits() > 0 {
-			routes = append(routes, wantedRoute{route: route{Dst: dst, Last: true, Metric: metricBelow, Unreachable: true}})
+			routes = append(routes, wantedRoute{route: route{Dst: dst, In: last, Metric: metricBelow, Unreachable: true}})
 		}
 	}
 	return routes
@@ -176,9 +192,11 @@ func (o Options) wantRoute(r mesh.Route, around *surroundings) (wantedRoute, *me
 func without6(plan mesh.HostPlan) (mesh.HostPlan, bool) {
 	before := len(plan.Addresses) + len(plan.Routes)
 	plan.Addresses = only4(plan.Addresses)
-	plan.Routes = slices.DeleteFunc(slices.Clone(plan.Routes), func(r mesh.Route) bool { return r.Dst.Addr().Is6() })
+	is6 := func(r mesh.Route) bool { return r.Dst.Addr().Is6() }
+	plan.Routes = slices.DeleteFunc(slices.Clone(plan.Routes), is6)
+	plan.Forwarded = slices.DeleteFunc(slices.Clone(plan.Forwarded), is6)
 	f := &plan.Firewall
-	for _, set := range []*[]netip.Prefix{&f.Reserved, &f.Tunnelled, &f.Native, &f.Local, &f.Behind, &f.Pods, &f.Inside, &f.Neighbours} {
+	for _, set := range []*[]netip.Prefix{&f.Reserved, &f.Tunnelled, &f.Native, &f.Local, &f.Behind, &f.Pods, &f.Inside, &f.Neighbours, &f.Outer} {
 		*set = only4(*set)
 	}
 	return plan, len(plan.Addresses)+len(plan.Routes) != before

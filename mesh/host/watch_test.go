@@ -103,7 +103,7 @@ func (r *rig) ours() string {
 	link, _ := r.tryRun("ip", "-o", "link", "show", "dev", "stillwire0")
 	_, link, _ = strings.Cut(link, ": ")
 	all = append(all, link)
-	for _, args := range []string{"-4 route show table 7107", "-6 route show table 7107", "-4 route show table 7108", "-6 route show table 7108", "-4 rule", "-6 rule", "-br addr show dev stillwire0"} {
+	for _, args := range []string{"-4 route show table 7107", "-6 route show table 7107", "-4 route show table 7108", "-6 route show table 7108", "-4 route show table 7109", "-6 route show table 7109", "-4 rule", "-6 rule", "-br addr show dev stillwire0"} {
 		out, err := r.tryRun("ip", strings.Fields(args)...)
 		all = append(all, out, fmt.Sprint(err))
 	}

@@ -65,6 +65,10 @@ func wayBack() []expr.Any {
 	return []expr.Any{&expr.Fib{Register: 1, ResultOIF: true, FlagPRESENT: true, FlagSADDR: true, FlagIIF: true}, equal([]byte{1})}
 }
 
+func marked(mark uint32) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: 1}, equal(native32(mark))}
+}
+
 func setMark(mark uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Immediate{Register: 1, Data: native32(mark)},

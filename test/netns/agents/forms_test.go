@@ -35,7 +35,11 @@ func TestEveryPodReachesEveryOther(t *testing.T) {
 			}
 			w.startAll(append(tt.flags, ranges...)...)
 			w.connected(4, 6)
+			w.machinesReached()
 			ada, fay := w.machines[0], w.machines[5]
+			if report, err := netns.Exchange(context.Background(), ada.pod, fay.Namespace, netip.AddrPortFrom(fay.addr, 0), 1<<20, 0); err != nil {
+				t.Errorf("TCP from the pod of ada to the machine fay: %v (%s)", err, report)
+			}
 			for _, family := range []int{4, 6} {
 				report, err := netns.Exchange(context.Background(), fay.pod, ada.pod, netip.AddrPortFrom(ada.podAddr(family), 0), 1<<20, 0)
 				if err != nil {

@@ -302,6 +302,22 @@ func (w *world) connected(families ...int) {
 	}
 }
 
+// machinesReached wants an answer for each pod from the outer address of each other machine, where
+// its tunnel ends too.
+func (w *world) machinesReached() {
+	w.t.Helper()
+	for _, from := range w.machines {
+		for _, to := range w.machines {
+			if from == to {
+				continue
+			}
+			if err := from.pod.AwaitPing(to.addr); err != nil {
+				w.t.Fatalf("pod of %s to the machine %s: %v", from.name, to.name, err)
+			}
+		}
+	}
+}
+
 func (m *machine) podAddr(family int) netip.Addr {
 	if family == 6 {
 		return m.pod6

@@ -171,6 +171,7 @@ func (a *Agent) lookAhead() (ahead Ahead) {
 		ahead.Changes = append(ahead.Changes, "unknown: this machine's addresses cannot be read: "+err.Error())
 	}
 	snapshot, problems := a.store.Snapshot()
+	problems = append(problems, snapshot.Settings.overruled(a.o.Settings, a.o.Node)...)
 	ahead.Plan, ahead.Problems = MakePlan(a.world(snapshot, facts, false), a.o.Node, a.o.Plan)
 	ahead.Problems = append(problems, ahead.Problems...)
 	if ahead.Plan.Self == "" {

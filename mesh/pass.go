@@ -37,6 +37,7 @@ func (a *Agent) pass(ctx context.Context) {
 		}
 	}
 	snapshot, problems := a.store.Snapshot()
+	problems = append(problems, snapshot.Settings.overruled(a.o.Settings, a.o.Node)...)
 	plan, found := a.settle(snapshot, facts)
 	problems = append(problems, found...)
 	problems = append(problems, a.misplaced(snapshot, facts)...)

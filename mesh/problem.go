@@ -58,6 +58,7 @@ const (
 	ForbiddenEndpoint   Reason = "ForbiddenEndpoint"   // no address of one other machine
 	OverlapsHost        Reason = "OverlapsHost"        // the addresses are on a link of this machine
 	NoEndpoint          Reason = "NoEndpoint"          // neither of two nodes can reach the other
+	Overruled           Reason = "Overruled"           // the mesh has another setting than this agent was given
 	NoMember            Reason = "NoMember"            // this node itself is not known, or not a member
 	Unpublished         Reason = "Unpublished"         // what the node says of itself reaches nobody
 	SourceDown          Reason = "SourceDown"          // the last known facts are used

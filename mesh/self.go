@@ -14,7 +14,7 @@ import (
 // restarted.
 func (a *Agent) world(s Snapshot, facts HostFacts, look bool) Snapshot {
 	s.Nodes = slices.Clone(s.Nodes)
-	s.Settings = s.Settings.or(a.o.Settings)
+	s.Settings = s.Settings.Or(a.o.Settings)
 	i := slices.IndexFunc(s.Nodes, func(n Node) bool { return n.Name == a.o.Node })
 	if i < 0 {
 		i = len(s.Nodes)
@@ -31,22 +31,6 @@ func (a *Agent) world(s Snapshot, facts HostFacts, look bool) Snapshot {
 		a.look(&s)
 	}
 	self.Status = a.own
-	return s
-}
-
-// or is the settings with what they leave open taken from others.
-func (s Settings) or(others Settings) Settings {
-	s.Topology = cmp.Or(s.Topology, others.Topology)
-	s.Inside = cmp.Or(s.Inside, others.Inside)
-	for _, list := range []struct{ own, others *[]netip.Prefix }{
-		{&s.Subnets, &others.Subnets}, {&s.ClusterCIDRs, &others.ClusterCIDRs}, {&s.ServiceCIDRs, &others.ServiceCIDRs},
-	} {
-		if len(*list.own) == 0 {
-			*list.own = *list.others
-		}
-	}
-	s.IgnoreInternalIPs = s.IgnoreInternalIPs || others.IgnoreInternalIPs
-	s.AllowDefaultRoute = s.AllowDefaultRoute || others.AllowDefaultRoute
 	return s
 }
 

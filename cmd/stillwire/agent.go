@@ -25,8 +25,6 @@ import (
 
 // meshFlags are what all nodes of a mesh must agree on, where the directory does not say it.
 type meshFlags struct {
-	Dir               string         `required:"" placeholder:"DIR" help:"Directory of manifests: the nodes and peers of the mesh. It is watched."`
-	Node              string         `placeholder:"NAME" help:"Name of this node (the host name)."`
 	Topology          string         `enum:"full,location,cross" default:"full" placeholder:"FORM" help:"Which nodes have a tunnel: full, location or cross (full)."`
 	Inside            string         `enum:"native,vxlan,ipip,geneve,encrypted" default:"native" placeholder:"WAY" help:"How nodes of one location reach each other: native, vxlan, ipip, geneve or encrypted (native)."`
 	Subnet            []netip.Prefix `placeholder:"CIDR" help:"Where mesh addresses are taken from, one of each family (10.4.0.0/16)."`
@@ -36,18 +34,25 @@ type meshFlags struct {
 	AllowDefaultRoute bool           `help:"Let nodes and peers have 0.0.0.0/0 and ::/0."`
 }
 
+// settings leave open what has its default.
 func (f *meshFlags) settings() mesh.Settings {
-	return mesh.Settings{
-		Topology: mesh.Topology(f.Topology), Inside: mesh.Encapsulation(f.Inside),
+	s := mesh.Settings{
 		Subnets: f.Subnet, ClusterCIDRs: f.ClusterCIDR, ServiceCIDRs: f.ServiceCIDR,
 		IgnoreInternalIPs: f.IgnoreInternalIPs, AllowDefaultRoute: f.AllowDefaultRoute,
 	}
+	if f.Topology != string(mesh.Full) {
+		s.Topology = mesh.Topology(f.Topology)
+	}
+	if f.Inside != string(mesh.Native) {
+		s.Inside = mesh.Encapsulation(f.Inside)
+	}
+	return s
 }
 
-// node is the name of this node.
-func (f *meshFlags) node() (string, error) {
-	if f.Node != "" {
-		return f.Node, nil
+// nodeName is the name of this node, or the one that is given.
+func nodeName(given string) (string, error) {
+	if given != "" {
+		return given, nil
 	}
 	name, err := os.Hostname()
 	if err != nil {
@@ -73,6 +78,8 @@ func (f *hostFlags) options(log zerolog.Logger) host.Options {
 }
 
 type agentCommand struct {
+	Dir  string `required:"" placeholder:"DIR" help:"Directory of manifests: the nodes and peers of the mesh. It is watched."`
+	Node string `placeholder:"NAME" help:"Name of this node (the host name)."`
 	meshFlags
 	hostFlags
 	Mode         string        `enum:"auto,tun,netstack" default:"auto" placeholder:"MODE" help:"Carry packets by a kernel TUN (tun) or without privileges (netstack); auto finds out."`
@@ -141,7 +148,7 @@ func (c *agentCommand) Run(p *program) error {
 
 // run opens what the agent needs, and runs it.
 func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
-	name, err := c.node()
+	name, err := nodeName(c.Node)
 	if err != nil {
 		return err
 	}

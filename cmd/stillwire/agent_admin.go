@@ -98,14 +98,16 @@ func (c *planCommand) planOffline(p *program) error {
 	if err != nil {
 		return &wrong{err}
 	}
-	name, err := (&meshFlags{Node: c.Node}).node()
+	name, err := nodeName(c.Node)
 	if err != nil {
 		return err
 	}
 	snapshot := mesh.Snapshot{Nodes: update.Nodes, Peers: update.Peers}
+	var settled mesh.Settings
 	if update.Settings != nil {
-		snapshot.Settings = *update.Settings
+		settled = *update.Settings
 	}
+	snapshot.Settings = settled.Or(c.settings())
 	snapshot, standIns := mesh.Rehearse(snapshot)
 	for _, node := range standIns {
 		if err := p.println("# node " + node + " has published no key yet, a stand-in is shown"); err != nil {

@@ -65,6 +65,9 @@ func Uninstall(ctx context.Context, o Options) ([]mesh.HostChange, error) {
 		}
 		err = errors.Join(err, failure)
 	}
+	if len(done) > 0 && len(settings) == 0 {
+		o.Log.Info().Str("state_dir", o.StateDir).Msg("no old value of a sysctl is written down here; had the agent another state folder, give that to restore them")
+	}
 	return done, err
 }
 

@@ -48,6 +48,7 @@ type prober struct {
 	byAddr    map[netip.Addr]*target
 	accused   map[string]accusation // by the name of a leader
 	addresses []netip.Addr          // of this node
+	leads     uint64                // this node's claim, for those who ask
 	sockets   map[netip.Addr]net.PacketConn
 	fresh     bool          // a path has come up: what the device knows of it is asked at once
 	kick      chan struct{} // something is due earlier than thought
@@ -73,6 +74,7 @@ type target struct {
 	peer      device.PeerState // as last seen
 	probed    time.Time        // when a packet was last sent
 	doubted   bool             // its endpoint is about to be given up
+	leads     uint64           // its claim, as it last said
 }
 
 // accusation is that a leader does not answer.
@@ -117,7 +119,7 @@ func (p *prober) set(plan Plan) {
 		targets[probe.Key], p.byAddr[probe.Address] = t, t
 	}
 	p.targets = targets
-	p.addresses = nil
+	p.addresses, p.leads = nil, plan.Publish.Leads
 	for _, a := range plan.Host.Addresses {
 		p.addresses = append(p.addresses, a.Addr())
 	}
@@ -225,17 +227,18 @@ func (p *prober) read(c net.PacketConn) {
 		a := udp.AddrPort()
 		if e.answer {
 			p.answered(a.Addr().Unmap(), e)
-		} else if p.known(a.Addr().Unmap()) {
-			e.answer = true
+		} else if leads, known := p.known(a.Addr().Unmap()); known {
+			e.answer, e.leads = true, leads
 			_, _ = c.WriteTo(e.append(nil), from) // who misses it asks again
 		}
 	}
 }
 
-func (p *prober) known(a netip.Addr) bool {
+// known reports whether a member asks, and what it is told.
+func (p *prober) known(a netip.Addr) (leads uint64, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.byAddr[a] != nil
+	return p.leads, p.byAddr[a] != nil
 }
 
 // answered takes in an answer.
@@ -252,6 +255,10 @@ func (p *prober) answered(from netip.Addr, e echo) {
 	t.loss *= 0.9
 	t.due = now.Add(p.interval())
 	t.failed = nil
+	if e.leads != t.leads {
+		t.leads = e.leads
+		p.wake()
+	}
 	p.judge(t, Up, now)
 }
 
@@ -404,7 +411,7 @@ func (p *prober) findings() findings {
 	defer p.mu.Unlock()
 	f := findings{paths: make(map[device.PublicKey]Path, len(p.targets))}
 	for key, t := range p.targets {
-		f.paths[key] = Path{Verdict: t.verdict, Failed: slices.Clone(t.failed), Declared: t.peer.Declared, Live: t.live()}
+		f.paths[key] = Path{Verdict: t.verdict, Failed: slices.Clone(t.failed), Declared: t.peer.Declared, Live: t.live(), Leads: t.leads}
 	}
 	for name, a := range p.accused {
 		if a.told {

@@ -347,6 +347,7 @@ func TestALeaderThatLeadsNoLongerIsPardoned(t *testing.T) {
 
 func FuzzEcho(f *testing.F) {
 	f.Add(echo{sequence: 7, nonce: 9}.append(nil))
+	f.Add(echo{answer: true, sequence: 7, nonce: 9, leads: 3}.append(nil))
 	f.Add([]byte("SWpb"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if e, ok := parseEcho(b); ok {

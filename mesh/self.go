@@ -65,6 +65,7 @@ func (a *Agent) look(s *Snapshot) {
 	learned := make(map[device.PublicKey]netip.AddrPort)
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
+		n.Status.Leads = max(n.Status.Leads, found.paths[n.Status.PublicKey].heard())
 		live := found.paths[n.Status.PublicKey].Live
 		switch {
 		case !live.IsValid():
@@ -78,6 +79,15 @@ func (a *Agent) look(s *Snapshot) {
 	if !maps.Equal(learned, a.own.Learned) {
 		a.own.Learned = learned
 	}
+}
+
+// heard is the claim that a member told this node itself. It may be later than what the sources
+// say, and never earlier than what they will.
+func (p Path) heard() uint64 {
+	if p.Leads > lastTerm {
+		return 0
+	}
+	return p.Leads
 }
 
 // saysItself reports whether an address is one that the node itself, or its administrator, gives.

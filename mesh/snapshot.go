@@ -43,4 +43,6 @@ type Path struct {
 	Declared device.Endpoint
 	// Live is where the member's packets come from; invalid: none came.
 	Live netip.AddrPort
+	// Leads is the claim that the member's last answer gave, as NodeStatus.Leads; 0: none.
+	Leads uint64
 }

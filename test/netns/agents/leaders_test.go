@@ -2,6 +2,7 @@ package agents
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -84,6 +85,31 @@ func TestALeaderThatFailsIsReplaced(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A leader that is started again while it cannot hear of others has old facts, by which it leads
+// still: the one that leads now tells it so itself.
+func TestALeaderWithOldFactsHearsOfTheNewOne(t *testing.T) {
+	w, ada, ben, cleo, _ := four(t)
+	leader, other := w.leaderOf(ada, ben)
+	old := t.TempDir()
+	if err := os.CopyFS(old, os.DirFS(w.dir)); err != nil {
+		t.Fatal(err)
+	}
+	leader.agent.Kill()
+	w.await(other.name+" leads", 60*time.Second, other.claims)
+	begun := time.Now()
+	args := append([]string{"agent", "--dir", old, "--node", leader.name, "--state-dir", leader.state}, leader.flags...)
+	leader.agent = leader.Start(exec.Command(program, args...))
+	for _, family := range []int{4, 6} {
+		if err := leader.pod.AwaitPing(cleo.podAddr(family)); err != nil {
+			t.Errorf("pod of the old leader to another location: %v", err)
+		}
+	}
+	t.Logf("the old leader has its pods reach others again after %v", time.Since(begun).Round(time.Millisecond))
+	if !other.claims() {
+		t.Error("the new leader has withdrawn")
 	}
 }
 

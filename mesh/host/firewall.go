@@ -74,7 +74,7 @@ func (o Options) chains() []chain {
 	}
 	chains := []chain{
 		{"in", nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw, in},
-		{"turn", nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, *afterDNAT, turn},
+		{"turn", nftables.ChainTypeFilter, *nftables.ChainHookPrerouting, afterDNAT(), turn},
 		{"cross", nftables.ChainTypeFilter, *nftables.ChainHookForward, *nftables.ChainPriorityMangle, cross},
 		{"sent", nftables.ChainTypeFilter, *nftables.ChainHookOutput, *nftables.ChainPriorityRaw, o.sent()},
 		{"out", nftables.ChainTypeFilter, *nftables.ChainHookPostrouting, *nftables.ChainPriorityMangle, out},
@@ -87,7 +87,7 @@ func (o Options) chains() []chain {
 
 // afterDNAT is once the address that a packet is really for is known: that of a service may be
 // one of a node.
-var afterDNAT = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest + 50)
+func afterDNAT() nftables.ChainPriority { return *nftables.ChainPriorityNATDest + 50 }
 
 // turned marks what is to be routed by the table of what is forwarded: not what the nodes of the
 // location send themselves, should this one be their router. What another program has marked is

@@ -5,22 +5,27 @@ import (
 	"net/netip"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/stillwire/stillwire/device"
 )
 
-// parsePrefix reads an address with a mask, and keeps its host bits.
+// parsePrefix reads an address with a mask, and keeps its host bits. The length may begin with
+// zeros.
 func parsePrefix(text string) (netip.Prefix, bool) {
-	ip, n, err := net.ParseCIDR(text)
-	if err != nil {
+	address, length, _ := strings.Cut(text, "/")
+	a, err := netip.ParseAddr(address)
+	if err != nil || a.Zone() != "" {
 		return netip.Prefix{}, false
 	}
-	a, _ := netip.AddrFromSlice(ip)
-	ones, bits := n.Mask.Size()
-	if a = a.Unmap(); a.Is4() && bits == 128 {
-		ones = max(0, ones-96)
+	bits, err := strconv.ParseUint(length, 10, 8)
+	if err != nil || int(bits) > a.BitLen() {
+		return netip.Prefix{}, false
 	}
-	return netip.PrefixFrom(a, ones), true
+	if a.Is4In6() {
+		return netip.PrefixFrom(a.Unmap(), max(0, int(bits)-96)), true
+	}
+	return netip.PrefixFrom(a, int(bits)), true
 }
 
 // names are those of RFC 1123, in small letters, as Kubernetes has them.

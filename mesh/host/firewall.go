@@ -95,8 +95,8 @@ func afterDNAT() nftables.ChainPriority { return *nftables.ChainPriorityNATDest 
 func (o Options) turned(v version) []filter {
 	toNodes := join(marked(0), v.is(), v.dst(), isIn("outer"+v.suffix), v.src())
 	return []filter{
-		{v.name("local sources to nodes"), join(toNodes, isIn("local"+v.suffix), setMark(o.crossMark()))},
-		{v.name("sources behind to nodes"), join(toNodes, isIn("behind"+v.suffix), notIn("neighbours"+v.suffix), setMark(o.crossMark()))},
+		{v.name("local sources to nodes"), join(toNodes, isIn("local"+v.suffix), counted(), setMark(o.crossMark()))},
+		{v.name("sources behind to nodes"), join(toNodes, isIn("behind"+v.suffix), notIn("neighbours"+v.suffix), counted(), setMark(o.crossMark()))},
 	}
 }
 

@@ -94,4 +94,6 @@ func masquerade() []expr.Any { return []expr.Any{&expr.Masq{}} }
 func accept() []expr.Any     { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
 
 // drop counts: who looks for lost packets finds them in nft list ruleset.
-func drop() []expr.Any { return []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}} }
+func counted() []expr.Any { return []expr.Any{&expr.Counter{}} }
+
+func drop() []expr.Any { return join(counted(), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}) }

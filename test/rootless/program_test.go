@@ -113,12 +113,23 @@ func start(t *testing.T, program string, args ...string) *running {
 // waitFor asks again and again until the answer is well and holds the text.
 func (r *running) waitFor(t *testing.T, path, text string) {
 	t.Helper()
+	r.await(t, path, text, func() ([]byte, error) { return r.get(path) })
+}
+
+// waitForLog waits until the log holds the text.
+func (r *running) waitForLog(t *testing.T, text string) {
+	t.Helper()
+	r.await(t, "the log", text, func() ([]byte, error) { return []byte(r.log.String()), nil })
+}
+
+func (r *running) await(t *testing.T, what, text string, get func() ([]byte, error)) {
+	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	late := time.After(patience)
 	for {
-		body, err := r.get(path)
-		if err == nil && bytes.Contains(body, []byte(text)) {
+		got, err := get()
+		if err == nil && bytes.Contains(got, []byte(text)) {
 			return
 		}
 		select {
@@ -126,7 +137,7 @@ func (r *running) waitFor(t *testing.T, path, text string) {
 		case <-r.ended:
 			t.Fatalf("the gateway ended: %v", r.err)
 		case <-late:
-			t.Fatalf("%s holds no %q after %s: %s, error %v", path, text, patience, body, err)
+			t.Fatalf("%s holds no %q after %s: %s, error %v", what, text, patience, got, err)
 		}
 	}
 }

@@ -89,9 +89,7 @@ PersistentKeepalive = 25
 			t.Fatal(err)
 		}
 		gateway.waitFor(t, "/status", newcomer.Public().String())
-		if !strings.Contains(gateway.log.String(), `"message":"changed"`) {
-			t.Error("the log does not say what changed")
-		}
+		gateway.waitForLog(t, `"message":"changed"`)
 	})
 	t.Run("it ends cleanly and has started no process", func(t *testing.T) {
 		if found := children(t, gateway.cmd.Process.Pid); len(found) > 0 {

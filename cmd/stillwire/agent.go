@@ -157,6 +157,9 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 	}
 	keyFile := cmp.Or(c.KeyFile, filepath.Join(c.StateDir, "key"))
 	key, made, err := file.Key(keyFile)
+	if errors.Is(err, os.ErrPermission) {
+		err = fmt.Errorf("the key of this node cannot be kept: %w: give --state-dir a folder that this user may write", err)
+	}
 	if err != nil {
 		return &wrong{err}
 	}
@@ -254,6 +257,9 @@ func (uninstallCommand) Help() string {
 
 func (c *uninstallCommand) Run(p *program) error {
 	changes, err := host.Uninstall(context.Background(), c.options(c.logger(p.stderr)))
+	if errors.Is(err, os.ErrPermission) {
+		err = fmt.Errorf("%w: run as root, or with the capability NET_ADMIN", err)
+	}
 	for _, change := range changes {
 		if failed := p.println(fmt.Sprintf("removed %s %s", change.What, change.Name)); failed != nil {
 			return failed

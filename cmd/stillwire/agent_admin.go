@@ -81,8 +81,11 @@ func askAgent(socket, path string) (string, error) {
 	}}
 	client := &http.Client{Transport: transport, Timeout: answerTime}
 	response, err := client.Get("http://localhost" + path)
+	if errors.Is(err, os.ErrPermission) {
+		return "", fmt.Errorf("the agent's socket %s is closed to this user: ask as root or as the agent's user", socket)
+	}
 	if err != nil {
-		return "", fmt.Errorf("no agent answers on %s (%w): give --state-dir as the agent has it", socket, errors.Unwrap(err))
+		return "", fmt.Errorf("no agent answers on %s (%w): start one, or give the state folder of the one that runs", socket, errors.Unwrap(err))
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))

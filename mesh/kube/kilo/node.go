@@ -29,8 +29,10 @@ type Node struct {
 	// Declared says that the endpoint is the administrator's.
 	Declared   bool
 	InternalIP netip.Prefix // the address with the mask of its link; invalid: none
-	PodCIDR    netip.Prefix // invalid: none
-	Key        device.PublicKey
+	// Internal says whose word the internal IP is.
+	Internal Internal
+	PodCIDR  netip.Prefix // invalid: none
+	Key      device.PublicKey
 	// PersistentKeepalive is towards all peers, as Kilo reads it: it may be negative. Any but 0
 	// also says that the node may roam.
 	PersistentKeepalive time.Duration
@@ -39,6 +41,16 @@ type Node struct {
 	// Discovered is where the node sees packets of others come from, by their key.
 	Discovered map[device.PublicKey]device.Endpoint
 }
+
+// Internal is how the internal IP of a node is known.
+type Internal string
+
+// The ways.
+const (
+	Found    Internal = ""         // by the node itself
+	Declared Internal = "declared" // by the administrator
+	None     Internal = "none"     // the administrator says that there is none
+)
 
 // staleAfter is the age from which on Kilo takes a node for gone.
 const staleAfter = 60 * time.Second
@@ -58,7 +70,7 @@ func ReadNode(o NodeObject, label string) (Node, []mesh.Problem) {
 	n.Location, _ = r.lookup(location, o.Labels[label])
 	n.Leader = r.leader()
 	n.Endpoint, n.Declared = r.endpoint()
-	n.InternalIP = r.internalIP()
+	n.InternalIP, n.Internal = r.internalIP()
 	n.Key = r.key()
 	n.PersistentKeepalive = r.keepalive()
 	n.AllowedLocationIPs = r.allowedLocationIPs()
@@ -114,20 +126,19 @@ func (r *reader) endpoint() (e device.Endpoint, declared bool) {
 	return e, false
 }
 
-// internalIP is none where the administrator says so.
-func (r *reader) internalIP() netip.Prefix {
+func (r *reader) internalIP() (netip.Prefix, Internal) {
 	forced, found := r.annotations[forceInternalIP]
 	if found && (forced == "" || forced == "-") {
-		return netip.Prefix{}
+		return netip.Prefix{}, None
 	}
 	if p, ok := parsePrefix(forced); ok {
-		return p
+		return p, Declared
 	}
 	if found {
 		r.report(forceInternalIP, forced, mesh.Invalid, "is no address with a mask, the one that the node found is used", "write it with the mask of its link, such as 10.1.0.5/24")
 	}
 	p, _ := parsePrefix(r.annotations[internalIP])
-	return p
+	return p, Found
 }
 
 func (r *reader) key() device.PublicKey {

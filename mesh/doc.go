@@ -38,7 +38,13 @@
 //	  └────────────── sees a later claim ──────────────────────┘
 //
 // Until another claims, everybody goes on by the old leader. Packets of a new one are refused by
-// those who have not heard of it yet: the gap is as long as the facts take to travel.
+// those who have not heard of it yet: the gap is as long as the facts take to travel. Who cannot
+// hear facts at all, and took itself for the leader, is told by the new one in an answer to its probe.
+//
+// # Pods and the machines of other nodes
+//
+// The address that a tunnel ends at cannot be routed into the tunnel. What pods send there is, by
+// HostPlan.Forwarded, as the answer comes that way in any case; what the machine itself sends is not.
 //
 // # What is believed
 //

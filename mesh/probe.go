@@ -114,7 +114,8 @@ func (p *prober) set(plan Plan) {
 		}
 		t.Probe = probe
 		if e := endpoints[probe.Key]; e != t.endpoint {
-			t.endpoint, t.due, t.missed, t.doubted = e, now, min(t.missed, lostToDown), false // it is another path now
+			t.endpoint, t.due, t.doubted = e, now, false // it is another path now
+			t.missed = t.patience(now)
 		}
 		targets[probe.Key], p.byAddr[probe.Address] = t, t
 	}
@@ -361,6 +362,15 @@ func (p *prober) miss(t *target, now time.Time) {
 // hasSession reports whether the device had one with the member when it was last looked at.
 func (t *target) hasSession(now time.Time) bool {
 	return !t.peer.LastHandshake.IsZero() && now.Sub(t.peer.LastHandshake) < sessionLife
+}
+
+// patience is how many answers count as missed where another endpoint is begun with. Without a
+// session that is none: both ends may call at once, and then wait for 5 s (Rekey-Timeout).
+func (t *target) patience(now time.Time) int {
+	if !t.hasSession(now) {
+		return 0
+	}
+	return min(t.missed, lostToDown)
 }
 
 // observe takes in what the device knows of its peers. It returns when to do that again: what it

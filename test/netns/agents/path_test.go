@@ -31,3 +31,20 @@ func TestAPathThatCarriesHandshakesAlone(t *testing.T) {
 		t.Error("a path that was well was held for another")
 	}
 }
+
+// Of two endpoints the first is never answered from. Both ends move to the second at once, so that
+// their handshakes cross: it is given the time that takes.
+//
+//	ada ── router (no IPv4 tunnels) ── cleo
+func TestASecondEndpointIsGivenTheTimeOfAHandshake(t *testing.T) {
+	w := newWorld(t)
+	ada, cleo := w.machine("ada", "berlin"), w.machine("cleo", "rome")
+	w.router.NFT("table inet cut { chain f { type filter hook forward priority -10; meta nfproto ipv4 udp dport 51820 drop; }; }")
+	w.startAll(ranges...)
+	begun := time.Now()
+	w.await("cleo is reached by its second endpoint", 45*time.Second, func() bool {
+		answered, err := ada.pod.Ping(cleo.pod4, 1, 100)
+		return err == nil && answered == 1
+	})
+	t.Logf("reached by the second endpoint after %v", time.Since(begun).Round(time.Millisecond))
+}

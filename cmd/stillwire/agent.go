@@ -19,6 +19,7 @@ import (
 	"github.com/stillwire/stillwire/mesh"
 	"github.com/stillwire/stillwire/mesh/file"
 	"github.com/stillwire/stillwire/mesh/host"
+	"github.com/stillwire/stillwire/mesh/scan"
 	"github.com/stillwire/stillwire/netstack"
 	"github.com/stillwire/stillwire/netstack/gateway"
 )
@@ -152,7 +153,7 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := file.CheckName(name); err != nil {
+	if err := scan.CheckName(name); err != nil {
 		return &wrong{fmt.Errorf("--node: %w", err)}
 	}
 	keyFile := cmp.Or(c.KeyFile, filepath.Join(c.StateDir, "key"))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stillwire/stillwire/device"
 	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/scan"
 )
 
 // allocated is what f takes of the heap, MiB, also what it gives back.
@@ -163,7 +164,7 @@ func TestNamesThatCannotBePublishedAreNamedWithTheRemedy(t *testing.T) {
 		"Ada.Example": "ada.example", "ada_1": "lower case", "": "lower case", "-": "lower case", strings.Repeat("a", 254): "at most 253",
 		"node-1.example": "", "a": "",
 	} {
-		err := CheckName(name)
+		err := scan.CheckName(name)
 		if remedy == "" && err != nil || remedy != "" && (err == nil || !strings.Contains(err.Error(), remedy)) {
 			t.Errorf("%q: %v, want %q", name, err, remedy)
 		}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 
 	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/scan"
 )
 
 // content is what one file says. It is not changed once read.
@@ -58,7 +59,7 @@ type reader struct {
 }
 
 func newReader(name, dir string) *reader {
-	return &reader{name: oneLine(name), dir: dir, most: maxNodes, left: maxNodes}
+	return &reader{name: scan.OneLine(name), dir: dir, most: maxNodes, left: maxNodes}
 }
 
 func (r *reader) at(line int) string { return fmt.Sprintf("%s:%d", r.name, line) }

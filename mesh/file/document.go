@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/scan"
 )
 
 // readDocuments reads a stream of YAML documents, or JSON.
@@ -55,7 +56,7 @@ func (r *reader) refuseSyntax(err error) {
 	if strings.HasPrefix(what, "did not find expected") {
 		line++ // the parser counts from 0, unlike the scanner
 	}
-	r.refuseFile(line, "", "", "is no YAML from about here on ("+shown(what)+"), so what it said before stays", "mend the syntax")
+	r.refuseFile(line, "", "", "is no YAML from about here on ("+scan.Shown(what)+"), so what it said before stays", "mend the syntax")
 }
 
 // readDocument reads one object, or with list the objects of a List.
@@ -94,10 +95,10 @@ func (r *reader) readList(n *yaml.Node) {
 func (r *reader) refuseWord(doc, n *yaml.Node, field string, words []string) {
 	const left = ", so the document is left out"
 	if n == nil {
-		r.refuseFile(doc.Line, field, "", "is missing"+left, meant("", words))
+		r.refuseFile(doc.Line, field, "", "is missing"+left, scan.Meant("", words))
 		return
 	}
-	r.refuseFile(n.Line, field, shown(n.Value), "is not known here"+left, meant(n.Value, words))
+	r.refuseFile(n.Line, field, scan.Shown(n.Value), "is not known here"+left, scan.Meant(n.Value, words))
 }
 
 func (r *reader) readObject(n *yaml.Node, kind string) {
@@ -126,18 +127,18 @@ func (o *object) identity(n *yaml.Node, kind string) (mesh.Identity, bool) {
 	if meta := lookup(n, "metadata"); meta != nil {
 		if node := lookup(meta, "name"); node != nil {
 			at.Node = node
-			o.name = shown(node.Value)
+			o.name = scan.Shown(node.Value)
 		}
 	}
 	instead := fmt.Sprintf("the %s is left out", o.kind)
 	switch {
 	case o.name == "":
-		o.problem(at, "", &fault{"is missing", "give the object a name"}, instead)
-	case !isName(at.Value):
-		_, f := objectName(at.Value)
-		o.problem(at, shown(at.Value), f, instead)
+		o.problem(at, "", scan.Bad("is missing", "give the object a name"), instead)
+	case !scan.IsName(at.Value):
+		_, f := scan.Name(at.Value)
+		o.problem(at, scan.Shown(at.Value), f, instead)
 	case o.status != "" && (kind != kindNode || at.Value != o.status):
-		o.problem(at, "", &fault{"stands in the status file of node " + o.status, "move it out of the folder status"}, instead)
+		o.problem(at, "", scan.Bad("stands in the status file of node "+o.status, "move it out of the folder status"), instead)
 	default:
 		return mesh.Identity{Name: at.Value, Source: o.at(n.Line)}, true
 	}
@@ -158,9 +159,9 @@ func (o *object) fields(id *mesh.Identity, spec, status func(value)) []field {
 func (o *object) metadata(id *mesh.Identity) []field {
 	return []field{
 		{name: "name"},
-		one(o, "uid", &id.UID, words),
-		one(o, "creationTimestamp", &id.Created, moment),
-		{"annotations", func(v value) { o.openMapping(v, one(o, annotationUndeclared, &id.Undeclared, boolean)) }},
+		one(o, "uid", &id.UID, scan.Words),
+		one(o, "creationTimestamp", &id.Created, scan.Time),
+		{"annotations", func(v value) { o.openMapping(v, one(o, annotationUndeclared, &id.Undeclared, scan.Bool)) }},
 		{name: "labels"}, {name: "namespace"}, {name: "generateName"},
 		{name: "generation"}, {name: "resourceVersion"}, {name: "selfLink"}, {name: "ownerReferences"},
 		{name: "finalizers"}, {name: "managedFields"}, {name: "deletionTimestamp"}, {name: "deletionGracePeriodSeconds"},

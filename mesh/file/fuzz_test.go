@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -47,6 +48,9 @@ func FuzzRead(f *testing.F) {
 		checkAgain(t, u)
 	})
 }
+
+// keyLike is what a key in base64 or hexadecimal looks like.
+var keyLike = regexp.MustCompile(`[A-Za-z0-9+/_-]{40,}=*`)
 
 func checkProblem(t *testing.T, p mesh.Problem) {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stillwire/stillwire/device"
 	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/scan"
 )
 
 func (o *object) readNode(n *yaml.Node, id mesh.Identity) {
@@ -15,7 +16,7 @@ func (o *object) readNode(n *yaml.Node, id mesh.Identity) {
 	o.mapping(value{Node: n}, o.fields(&node.Identity,
 		func(v value) {
 			if o.status != "" {
-				o.refuse(v, &fault{"is an administrator's and stands in a status file", "move it to a manifest"}, "it is not obeyed")
+				o.refuse(v, scan.Bad("is an administrator's and stands in a status file", "move it to a manifest"), "it is not obeyed")
 				return
 			}
 			o.mapping(v, o.nodeSpec(&node)...)
@@ -29,16 +30,16 @@ func (o *object) readNode(n *yaml.Node, id mesh.Identity) {
 func (o *object) nodeSpec(n *mesh.Node) []field {
 	s := &n.Spec
 	return []field{
-		one(o, "location", &s.Location, words),
-		one(o, "leader", &s.Leader, boolean),
-		one(o, "endpoint", &s.Endpoint, endpoint),
+		one(o, "location", &s.Location, scan.Words),
+		one(o, "leader", &s.Leader, scan.Bool),
+		one(o, "endpoint", &s.Endpoint, scan.Endpoint),
 		{"internalIPs", func(v value) { o.internalIPs(v, s) }},
-		one(o, "persistentKeepalive", &s.PersistentKeepalive, keepalive),
-		many(o, "extraPrefixes", &s.ExtraPrefixes, prefix),
-		many(o, "podCIDRs", &n.PodCIDRs, prefix),
-		one(o, "listenPort", &s.ListenPort, port),
-		one(o, "mtu", &s.MTU, mtu),
-		one(o, "notReady", &n.NotReady, boolean),
+		one(o, "persistentKeepalive", &s.PersistentKeepalive, scan.Keepalive),
+		many(o, "extraPrefixes", &s.ExtraPrefixes, scan.Prefix),
+		many(o, "podCIDRs", &n.PodCIDRs, scan.Prefix),
+		one(o, "listenPort", &s.ListenPort, scan.Port),
+		one(o, "mtu", &s.MTU, scan.MTU),
+		one(o, "notReady", &n.NotReady, scan.Bool),
 	}
 }
 
@@ -49,25 +50,25 @@ func (o *object) internalIPs(v value, s *mesh.NodeSpec) {
 		s.NoInternalIP = true
 		return
 	}
-	many(o, "", &s.InternalIPs, address).read(v)
+	many(o, "", &s.InternalIPs, scan.Addr).read(v)
 }
 
 func (o *object) nodeStatus(s *mesh.NodeStatus) []field {
 	return []field{
 		{"publicKey", func(v value) { o.nodeKey(v, s) }},
-		one(o, "mode", &s.Mode, mode),
-		one(o, "listenPort", &s.ListenPort, port),
-		many(o, "internalIPs", &s.InternalIPs, address),
-		many(o, "endpoints", &s.Endpoints, addrPort),
-		many(o, "meshAddresses", &s.MeshAddresses, address),
+		one(o, "mode", &s.Mode, scan.Mode),
+		one(o, "listenPort", &s.ListenPort, scan.Port),
+		many(o, "internalIPs", &s.InternalIPs, scan.Addr),
+		many(o, "endpoints", &s.Endpoints, scan.AddrPort),
+		many(o, "meshAddresses", &s.MeshAddresses, scan.Addr),
 		{"learned", func(v value) { o.items(v, func(v value) { o.learned(v, s) }) }},
-		one(o, "leads", &s.Leads, count),
-		many(o, "unreachable", &s.Unreachable, objectName),
+		one(o, "leads", &s.Leads, scan.Count),
+		many(o, "unreachable", &s.Unreachable, scan.Name),
 	}
 }
 
 func (o *object) nodeKey(v value, s *mesh.NodeStatus) {
-	key, f := publicKey(v.Value)
+	key, f := scan.PublicKey(v.Value)
 	if f != nil {
 		o.problem(v, "", f, o.without)
 	}
@@ -80,22 +81,22 @@ func (o *object) learned(v value, s *mesh.NodeStatus) {
 	bad := false
 	o.openMapping(v,
 		field{"publicKey", func(v value) {
-			var f *fault
-			if key, f = publicKey(v.Value); f != nil {
+			var f *scan.Fault
+			if key, f = scan.PublicKey(v.Value); f != nil {
 				o.problem(v, "", f, "this entry is left out")
 				bad = true
 			}
 		}},
 		field{"endpoint", func(v value) {
 			var ok bool
-			at, ok = scalar(o, v, addrPort, "this entry is left out")
+			at, ok = scalar(o, v, scan.AddrPort, "this entry is left out")
 			bad = bad || !ok
 		}})
 	if bad {
 		return
 	}
 	if key.IsZero() || !at.IsValid() {
-		o.refuse(v, &fault{"lacks its publicKey or endpoint", "write both"}, "this entry is left out")
+		o.refuse(v, scan.Bad("lacks its publicKey or endpoint", "write both"), "this entry is left out")
 		return
 	}
 	if s.Learned == nil {
@@ -110,7 +111,7 @@ func (o *object) readPeer(n *yaml.Node, id mesh.Identity) {
 		func(v value) { o.mapping(v, o.peerSpec(&p)...) },
 		func(value) {})...)
 	if p.PublicKey.IsZero() && !o.lost {
-		o.refuseKey(value{n, "spec.publicKey"}, &fault{"is missing", "write the key that wg pubkey prints on the peer's machine"})
+		o.refuseKey(value{n, "spec.publicKey"}, scan.Bad("is missing", "write the key that wg pubkey prints on the peer's machine"))
 	}
 	if !o.lost {
 		o.peers = append(o.peers, p)
@@ -120,15 +121,15 @@ func (o *object) readPeer(n *yaml.Node, id mesh.Identity) {
 func (o *object) peerSpec(p *mesh.Peer) []field {
 	return []field{
 		{"publicKey", func(v value) {
-			var f *fault
-			if p.PublicKey, f = publicKey(v.Value); f != nil {
+			var f *scan.Fault
+			if p.PublicKey, f = scan.PublicKey(v.Value); f != nil {
 				o.refuseKey(v, f)
 			}
 		}},
-		one(o, "endpoint", &p.Endpoint, endpoint),
-		many(o, "allowedIPs", &p.AllowedIPs, prefix),
-		one(o, "persistentKeepalive", &p.PersistentKeepalive, keepalive),
-		many(o, "meshAddresses", &p.MeshAddresses, address),
+		one(o, "endpoint", &p.Endpoint, scan.Endpoint),
+		many(o, "allowedIPs", &p.AllowedIPs, scan.Prefix),
+		one(o, "persistentKeepalive", &p.PersistentKeepalive, scan.Keepalive),
+		many(o, "meshAddresses", &p.MeshAddresses, scan.Addr),
 		{"presharedKey", func(v value) { o.presharedKey(v, p) }},
 		{"presharedKeyFile", func(v value) { o.presharedKeyFile(v, p) }},
 	}
@@ -146,20 +147,20 @@ func (o *object) readSettings(n *yaml.Node, id mesh.Identity) {
 
 func (o *object) settingsSpec(s *mesh.Settings) []field {
 	return []field{
-		one(o, "topology", &s.Topology, topology),
-		one(o, "inside", &s.Inside, encapsulation),
-		many(o, "subnets", &s.Subnets, prefix),
-		many(o, "clusterCIDRs", &s.ClusterCIDRs, prefix),
-		many(o, "serviceCIDRs", &s.ServiceCIDRs, prefix),
-		one(o, "ignoreInternalIPs", &s.IgnoreInternalIPs, boolean),
-		one(o, "allowDefaultRoute", &s.AllowDefaultRoute, boolean),
+		one(o, "topology", &s.Topology, scan.Topology),
+		one(o, "inside", &s.Inside, scan.Encapsulation),
+		many(o, "subnets", &s.Subnets, scan.Prefix),
+		many(o, "clusterCIDRs", &s.ClusterCIDRs, scan.Prefix),
+		many(o, "serviceCIDRs", &s.ServiceCIDRs, scan.Prefix),
+		one(o, "ignoreInternalIPs", &s.IgnoreInternalIPs, scan.Bool),
+		one(o, "allowDefaultRoute", &s.AllowDefaultRoute, scan.Bool),
 	}
 }
 
 // presharedKey reads a key that stands in the manifest itself.
 func (o *object) presharedKey(v value, p *mesh.Peer) {
 	if !o.private {
-		o.refuseKey(v, &fault{"stands in a file that others can read", "run chmod 600 on it and make a new key, or name a file with presharedKeyFile"})
+		o.refuseKey(v, scan.Bad("stands in a file that others can read", "run chmod 600 on it and make a new key, or name a file with presharedKeyFile"))
 		return
 	}
 	o.setPresharedKey(v, p, v.Value)
@@ -169,9 +170,9 @@ func (o *object) setPresharedKey(v value, p *mesh.Peer, text string) {
 	key, err := device.ParsePresharedKey(text)
 	switch {
 	case err != nil || key.IsZero():
-		o.refuseKey(v, &fault{"is not a WireGuard key", "make one with wg genpsk"})
+		o.refuseKey(v, scan.Bad("is not a WireGuard key", "make one with wg genpsk"))
 	case !p.PresharedKey.IsZero():
-		o.refuseKey(v, &fault{"is given twice", "keep presharedKey or presharedKeyFile"})
+		o.refuseKey(v, scan.Bad("is given twice", "keep presharedKey or presharedKeyFile"))
 	}
 	p.PresharedKey = key
 }
@@ -181,11 +182,11 @@ func (o *object) presharedKeyFile(v value, p *mesh.Peer) {
 	text, mode, err := o.readAside(v.Value)
 	if err != nil {
 		o.lost = true
-		o.problem(v, shown(v.Value), &fault{"cannot be read: " + cause(err), "put the key there, readable by this process"}, "the peer is left out")
+		o.problem(v, scan.Shown(v.Value), scan.Bad("cannot be read: "+cause(err), "put the key there, readable by this process"), "the peer is left out")
 		return
 	}
 	if tooOpen(mode) {
-		o.problem(v, shown(v.Value), &fault{fmt.Sprintf("can be changed or read by others (mode %04o)", mode), "run chmod 600 on it, or set defaultMode: 0400 on the volume"}, "its key is no secret, though it is used")
+		o.problem(v, scan.Shown(v.Value), scan.Bad(fmt.Sprintf("can be changed or read by others (mode %04o)", mode), "run chmod 600 on it, or set defaultMode: 0400 on the volume"), "its key is no secret, though it is used")
 	}
 	o.setPresharedKey(v, p, text)
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/google/renameio/v2/maybe"
 
 	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/scan"
 )
 
 // Publish replaces what the node says of itself, in DIR/status/NODE.yaml: a temporary file,
 // fsync, rename. A file that says so already is not written. The status holds no secret, and
 // everybody may read it. Learned endpoints that others would not read any more are left out.
 func (s *Source) Publish(ctx context.Context, node string, status mesh.NodeStatus) error {
-	if err := CheckName(node); err != nil {
+	if err := scan.CheckName(node); err != nil {
 		return fmt.Errorf("publish status: %w", err)
 	}
 	if err := ctx.Err(); err != nil {

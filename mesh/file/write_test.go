@@ -15,6 +15,7 @@ import (
 
 	"github.com/stillwire/stillwire/device"
 	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/scan"
 )
 
 func TestReadIsTheInverseOfWrite(t *testing.T) {
@@ -130,7 +131,7 @@ func drawNode(t *rapid.T, id mesh.Identity) mesh.Node {
 			PersistentKeepalive: drawKeepalive(t),
 			ExtraPrefixes:       drawPrefixes(t),
 			ListenPort:          rapid.Uint16().Draw(t, "listenPort"),
-			MTU:                 rapid.OneOf(rapid.Just(0), rapid.IntRange(minMTU, maxMTU)).Draw(t, "mtu"),
+			MTU:                 rapid.OneOf(rapid.Just(0), rapid.IntRange(scan.MinMTU, scan.MaxMTU)).Draw(t, "mtu"),
 		},
 		PodCIDRs: drawPrefixes(t),
 		NotReady: rapid.Bool().Draw(t, "notReady"),

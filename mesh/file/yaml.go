@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/scan"
 )
 
 // value is a YAML node, which alone knows its line, and the path where it stands.
@@ -21,9 +22,6 @@ type field struct {
 	read func(value)
 }
 
-// fault is what is wrong with a value.
-type fault struct{ detail, remedy string }
-
 // object is one document that is being read.
 type object struct {
 	*reader
@@ -35,31 +33,31 @@ type object struct {
 }
 
 // refuse notes that a value cannot be obeyed and what is done instead.
-func (o *object) refuse(v value, f *fault, instead string) {
+func (o *object) refuse(v value, f *scan.Fault, instead string) {
 	if o.whole {
 		o.lost, instead = true, o.without
 	}
 	text := ""
 	if v.Kind == yaml.ScalarNode {
-		text = shown(v.Value)
+		text = scan.Shown(v.Value)
 	}
 	o.problem(v, text, f, instead)
 }
 
 // refuseKey is refuse for a value that is or may be a secret, which costs the object.
-func (o *object) refuseKey(v value, f *fault) {
+func (o *object) refuseKey(v value, f *scan.Fault) {
 	o.lost = true
 	o.problem(v, "", f, fmt.Sprintf("the %s is left out", o.kind))
 }
 
-func (o *object) problem(v value, text string, f *fault, instead string) {
+func (o *object) problem(v value, text string, f *scan.Fault, instead string) {
 	o.note(mesh.Problem{
 		Subject: mesh.Subject{Kind: o.kind, Name: o.name, Source: o.at(v.Line)},
 		Field:   v.path,
 		Value:   text,
 		Reason:  mesh.Invalid,
-		Detail:  f.detail + ", so " + instead,
-		Remedy:  f.remedy,
+		Detail:  f.Detail + ", so " + instead,
+		Remedy:  f.Remedy,
 	})
 }
 
@@ -67,11 +65,11 @@ func (o *object) problem(v value, text string, f *fault, instead string) {
 func (o *object) mapping(v value, fields ...field) {
 	o.walk(v, fields, func(key value) {
 		if !word.MatchString(key.Value) {
-			o.refuse(key, &fault{"has a line that is no field", "remove it"}, "it is not obeyed")
+			o.refuse(key, scan.Bad("has a line that is no field", "remove it"), "it is not obeyed")
 			return
 		}
 		key.path = join(v.path, key.Value)
-		o.refuse(key, &fault{"is not a field here", meant(key.Value, names(fields))}, "it is not obeyed")
+		o.refuse(key, scan.Bad("is not a field here", scan.Meant(key.Value, names(fields))), "it is not obeyed")
 	})
 }
 
@@ -84,7 +82,7 @@ func (o *object) walk(v value, fields []field, unknown func(key value)) {
 		return
 	}
 	if v.Kind != yaml.MappingNode {
-		o.refuse(v, &fault{"is not a mapping", "write its fields below it, each as name: value"}, o.without)
+		o.refuse(v, scan.Bad("is not a mapping", "write its fields below it, each as name: value"), o.without)
 		return
 	}
 	seen := make(map[string]int)
@@ -98,7 +96,7 @@ func (o *object) walk(v value, fields []field, unknown func(key value)) {
 			unknown(at)
 		case twice:
 			at.path = join(v.path, key.Value)
-			o.refuse(at, &fault{fmt.Sprintf("is given in line %d already", line), "keep one of the two"}, "the first one counts")
+			o.refuse(at, scan.Bad(fmt.Sprintf("is given in line %d already", line), "keep one of the two"), "the first one counts")
 		case !isNull(val) && fields[j].read != nil:
 			fields[j].read(value{val, join(v.path, key.Value)})
 		}
@@ -112,7 +110,7 @@ func (o *object) items(v value, read func(value)) {
 		return
 	}
 	if v.Kind != yaml.SequenceNode {
-		o.refuse(v, &fault{"is not a list", "write [a, b], or each entry on a line that begins with a dash"}, o.without)
+		o.refuse(v, scan.Bad("is not a list", "write [a, b], or each entry on a line that begins with a dash"), o.without)
 		return
 	}
 	for _, n := range v.Content {
@@ -146,7 +144,7 @@ func values(text []byte) (n int) {
 }
 
 // one is a field with a single value.
-func one[T any](o *object, name string, to *T, parse func(string) (T, *fault)) field {
+func one[T any](o *object, name string, to *T, parse func(string) (T, *scan.Fault)) field {
 	return field{name, func(v value) {
 		if got, ok := scalar(o, v, parse, o.without); ok {
 			*to = got
@@ -155,7 +153,7 @@ func one[T any](o *object, name string, to *T, parse func(string) (T, *fault)) f
 }
 
 // many is a field with a list. An entry that cannot be read is left out.
-func many[T any](o *object, name string, to *[]T, parse func(string) (T, *fault)) field {
+func many[T any](o *object, name string, to *[]T, parse func(string) (T, *scan.Fault)) field {
 	return field{name, func(v value) {
 		o.items(v, func(v value) {
 			if got, ok := scalar(o, v, parse, "this entry is left out"); ok {
@@ -165,9 +163,9 @@ func many[T any](o *object, name string, to *[]T, parse func(string) (T, *fault)
 	}}
 }
 
-func scalar[T any](o *object, v value, parse func(string) (T, *fault), instead string) (got T, ok bool) {
+func scalar[T any](o *object, v value, parse func(string) (T, *scan.Fault), instead string) (got T, ok bool) {
 	if v.Kind != yaml.ScalarNode {
-		o.refuse(v, &fault{"is not one value", "write one value on the line"}, instead)
+		o.refuse(v, scan.Bad("is not one value", "write one value on the line"), instead)
 		return got, false
 	}
 	if v.Value == "" {

@@ -8,6 +8,7 @@
 #   make fuzz    every fuzz target for FUZZTIME (20s)
 #   make bench   every benchmark
 #   make fmt     gofmt all files
+#   make generate  deep copies and custom resource definitions, from mesh/kube/v1alpha1
 
 GO       ?= go
 FUZZTIME ?= 20s
@@ -21,7 +22,7 @@ GOFILES  = $(shell find . -name '*.go' -not -path './.git/*')
 export GO FUZZTIME TOOLS
 
 .DELETE_ON_ERROR:
-.PHONY: build test lint fuzz bench demo fmt setup clean
+.PHONY: build test lint fuzz bench demo fmt generate setup clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(VCS) -o bin/stillwire ./cmd/stillwire
@@ -47,11 +48,14 @@ bench:
 fmt:
 	gofmt -s -w $(GOFILES)
 
+generate: $(TOOLS)/stamp
+	test/generate.sh .
+
 clean:
 	rm -rf bin dist
 
 # The tools have a module file of their own, so that they never meet the product's.
 $(TOOLS)/stamp: .ci/tools.mod .ci/tools.sum | setup
 	$(GO) build -modfile=.ci/tools.mod -buildvcs=false -o $(TOOLS)/ \
-		honnef.co/go/tools/cmd/staticcheck gotest.tools/gotestsum
+		honnef.co/go/tools/cmd/staticcheck gotest.tools/gotestsum sigs.k8s.io/controller-tools/cmd/controller-gen
 	touch $@

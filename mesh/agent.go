@@ -44,6 +44,9 @@ type AgentOptions struct {
 	Settings Settings
 	// Publisher makes this node's status known; nil: nobody hears of it.
 	Publisher Publisher
+	// Report is handed each new status. It must not block, and keeps no more than the newest;
+	// nil: nobody hears of it but who asks.
+	Report func(*Status)
 	// Memory keeps the facts for a restart; nil: nothing does.
 	Memory Memory
 	// ListenPacket opens a UDP socket at a mesh address of this node, for probes. nil: members

@@ -80,6 +80,9 @@ type Node struct {
 	Status NodeStatus
 	// PodCIDRs are the addresses of the node's pods.
 	PodCIDRs []netip.Prefix
+	// NodeIPs are the internal addresses that the cluster knows the node by: of those that the node
+	// finds, these go first.
+	NodeIPs []netip.Addr
 	// NotReady says that the cluster calls the node not ready. It stays a member, and does not
 	// become a leader.
 	NotReady bool

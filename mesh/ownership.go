@@ -131,7 +131,7 @@ func (m *mesh) shareInternalIPs(n *member) (got []netip.Addr) {
 	field, candidates := "spec.internalIPs", n.Spec.InternalIPs
 	found := len(candidates) == 0
 	if found {
-		field, candidates = "status.internalIPs", n.Status.InternalIPs
+		field, candidates = "status.internalIPs", n.foundInternalIPs()
 	}
 	var have [2]bool // by family
 	for _, a := range candidates {
@@ -146,6 +146,15 @@ func (m *mesh) shareInternalIPs(n *member) (got []netip.Addr) {
 	}
 	slices.SortFunc(got, netip.Addr.Compare)
 	return got
+}
+
+// foundInternalIPs are those that the node found, first those that the cluster knows it by.
+func (n *member) foundInternalIPs() []netip.Addr {
+	list := slices.Clone(n.Status.InternalIPs)
+	slices.SortStableFunc(list, func(a, b netip.Addr) int {
+		return -falseFirst(slices.Contains(n.NodeIPs, a), slices.Contains(n.NodeIPs, b))
+	})
+	return list
 }
 
 // isInner reports whether an address is one inside the mesh, such as that of a node on the link of

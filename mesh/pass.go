@@ -24,7 +24,7 @@ func (a *Agent) pass(ctx context.Context) {
 	if a.due(retry); !a.informed() { // what there is from before is better than nothing
 		_, problems := a.store.Snapshot()
 		a.reportProblems(problems)
-		a.status.Store(a.makeStatus(Plan{}, problems))
+		a.tell(a.makeStatus(Plan{}, problems))
 		return
 	}
 	facts, err := a.o.Host.Facts()
@@ -68,7 +68,7 @@ func (a *Agent) pass(ctx context.Context) {
 	a.announce(plan)
 	a.explain(done, err)
 	a.reportProblems(problems)
-	a.status.Store(a.makeStatus(plan, problems))
+	a.tell(a.makeStatus(plan, problems))
 	if err == nil {
 		a.failures = 0
 	} else if ctx.Err() == nil {

@@ -34,3 +34,11 @@ func (a *Agent) makeStatus(plan Plan, problems []Problem) *Status {
 	}
 	return s
 }
+
+// tell makes a status the one that is known.
+func (a *Agent) tell(s *Status) {
+	a.status.Store(s)
+	if a.o.Report != nil {
+		a.o.Report(s)
+	}
+}

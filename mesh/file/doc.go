@@ -20,6 +20,7 @@
 //	  persistentKeepalive: 25       # seconds
 //	  extraPrefixes: [192.168.7.0/24]
 //	  podCIDRs: [10.42.0.0/24]      # in Kubernetes that of the Node
+//	  nodeIPs: [10.0.0.1]           # of the internal IPs that the node finds, these go first
 //	  listenPort: 51820
 //	  mtu: 1420
 //	---

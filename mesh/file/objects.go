@@ -39,6 +39,7 @@ func (o *object) nodeSpec(n *mesh.Node) []field {
 		many(o, "podCIDRs", &n.PodCIDRs, scan.Prefix),
 		one(o, "listenPort", &s.ListenPort, scan.Port),
 		one(o, "mtu", &s.MTU, scan.MTU),
+		many(o, "nodeIPs", &n.NodeIPs, scan.Addr),
 		one(o, "notReady", &n.NotReady, scan.Bool),
 	}
 }

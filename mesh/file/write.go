@@ -44,6 +44,7 @@ type nodeSpec struct {
 	PodCIDRs            []string `yaml:"podCIDRs,omitempty,flow"`
 	ListenPort          uint16   `yaml:"listenPort,omitempty"`
 	MTU                 int      `yaml:"mtu,omitempty"`
+	NodeIPs             []string `yaml:"nodeIPs,omitempty,flow"`
 	NotReady            bool     `yaml:"notReady,omitempty"`
 }
 

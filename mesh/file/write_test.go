@@ -134,6 +134,7 @@ func drawNode(t *rapid.T, id mesh.Identity) mesh.Node {
 			MTU:                 rapid.OneOf(rapid.Just(0), rapid.IntRange(scan.MinMTU, scan.MaxMTU)).Draw(t, "mtu"),
 		},
 		PodCIDRs: drawPrefixes(t),
+		NodeIPs:  rapid.SliceOfN(addresses(), 0, 2).Draw(t, "nodeIPs"),
 		NotReady: rapid.Bool().Draw(t, "notReady"),
 		Status:   drawStatus(t),
 	}

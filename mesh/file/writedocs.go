@@ -42,6 +42,7 @@ func specDocument(n mesh.Node) nodeSpec {
 		PodCIDRs:            texts(n.PodCIDRs),
 		ListenPort:          n.Spec.ListenPort,
 		MTU:                 n.Spec.MTU,
+		NodeIPs:             texts(n.NodeIPs),
 		NotReady:            n.NotReady,
 	}
 	if n.Spec.NoInternalIP {

@@ -1,0 +1,236 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/rs/zerolog"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/stillwire/stillwire/mesh"
+	"github.com/stillwire/stillwire/mesh/kube/v1alpha1"
+)
+
+// sourceName is what updates call this source.
+const sourceName = "kubernetes"
+
+const (
+	// patience is how long the API server may fail before it is said to be down: longer than it
+	// takes to go over to another one.
+	patience = 5 * time.Second
+	// believeAgain is how long after a failure it is asked again whether what is missing is gone.
+	believeAgain = 5 * time.Second
+)
+
+// SourceOptions of a Source.
+type SourceOptions struct {
+	// LocationLabel of Nodes; "": DefaultLocationLabel.
+	LocationLabel string
+	// ClusterFile keeps which cluster this is, mode 0600; "": nothing does, and a restart takes any
+	// for it.
+	ClusterFile string
+	// Log is told when the cluster cannot be asked. Problems are in the updates.
+	Log zerolog.Logger
+}
+
+// Source is a cluster, as a mesh.Source.
+type Source struct {
+	client  *Client
+	label   string
+	log     zerolog.Logger
+	changed chan struct{}
+
+	nodes, meshNodes, peers, secrets *kind
+
+	// What follows belongs to the goroutine of Run.
+	read  map[string]readNodes // by name, what objects said when they were last looked at
+	held  map[types.UID]bool   // members that were believed to be there
+	first bool                 // nothing has been told yet
+}
+
+var _ mesh.Source = (*Source)(nil)
+
+// NewSource returns a Source that asks nobody before Run. Its error is that of ClusterFile.
+func NewSource(c *Client, o SourceOptions) (*Source, error) {
+	g, err := newGuard(c.cluster, o.ClusterFile)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{
+		client: c, label: cmp.Or(o.LocationLabel, DefaultLocationLabel), log: o.Log,
+		changed: make(chan struct{}, 1), first: true,
+	}
+	return s, s.watchAll(g)
+}
+
+func (s *Source) watchAll(g *guard) (err error) {
+	all := func(*metav1.ListOptions) {}
+	own := func(o *metav1.ListOptions) { o.LabelSelector = SecretLabel }
+	label := func(name string) bool { return name == s.label }
+	none := func(string) bool { return false }
+	if s.nodes, err = newKind("nodes", s.client.nodes, &corev1.Node{}, all, stripNode(label, none), g.check, s.again); err != nil {
+		return err
+	}
+	if s.meshNodes, err = newKind("meshnodes."+v1alpha1.Group, s.client.meshNodes, &v1alpha1.MeshNode{}, all, stripMeshNode, g.check, s.again); err != nil {
+		return err
+	}
+	if s.peers, err = newKind("peers."+v1alpha1.Group, s.client.peers, &v1alpha1.Peer{}, all, stripPeer, g.check, s.again); err != nil {
+		return err
+	}
+	s.secrets, err = newKind("secrets", s.client.secrets, &corev1.Secret{}, own, stripSecret, g.check, s.again)
+	return err
+}
+
+func (s *Source) kinds() []*kind { return []*kind{s.nodes, s.meshNodes, s.peers, s.secrets} }
+
+// again asks for another look. It never blocks.
+func (s *Source) again() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run hands over what the cluster says, at first once all kinds have been listed, and after each
+// change, until ctx is done. Its error is always nil: a cluster that cannot be asked is an update
+// that is Down.
+func (s *Source) Run(ctx context.Context, put func(mesh.Update)) error {
+	ctx = klog.NewContext(ctx, logr.Discard()) // what it would say is in the updates
+	var work sync.WaitGroup
+	defer work.Wait()
+	for _, k := range s.kinds() {
+		work.Go(func() { k.informer.RunWithContext(ctx) })
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.changed:
+		case <-timer.C:
+		}
+		if wait := s.turn(ctx, put); wait > 0 {
+			timer.Reset(wait)
+		}
+	}
+}
+
+// turn looks at all that is known and hands it over. It returns when to do so again although
+// nothing has changed, 0: never.
+func (s *Source) turn(ctx context.Context, put func(mesh.Update)) (wait time.Duration) {
+	why, wait := s.down()
+	switch {
+	case why != "":
+		put(mesh.Update{Source: sourceName, Down: why})
+		return wait
+	case !s.synced():
+		return cmp.Or(wait, patience)
+	}
+	u := s.look()
+	put(u)
+	if !s.doubtful(u) {
+		s.hold(u)
+		return wait
+	}
+	gone, err := s.surelyGone(ctx)
+	if err != nil {
+		s.log.Warn().Err(err).Msg("many members have vanished at once, and the API server does not confirm it: they are kept")
+		return cmp.Or(wait, believeAgain)
+	}
+	if gone {
+		u.Confirmed = true
+		put(u)
+		s.hold(u)
+	}
+	return wait
+}
+
+// down is the first kind's reason that has one.
+func (s *Source) down() (why string, wait time.Duration) {
+	for _, k := range s.kinds() {
+		reason, left := k.down(patience)
+		why = cmp.Or(why, reason)
+		if left > 0 && (wait == 0 || left < wait) {
+			wait = left
+		}
+	}
+	return why, wait
+}
+
+func (s *Source) synced() bool {
+	for _, k := range s.kinds() {
+		if !k.informer.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// look reads all objects that changed since the last look.
+func (s *Source) look() mesh.Update {
+	u := mesh.Update{Source: sourceName, Synced: true}
+	read := make(map[string]readNodes, len(s.read))
+	for _, o := range s.meshNodes.informer.GetStore().List() {
+		o, ok := o.(*v1alpha1.MeshNode)
+		if !ok {
+			continue
+		}
+		r := s.readNode(o)
+		read[o.Name] = r
+		u.Nodes = append(u.Nodes, r.node)
+		u.Problems = append(u.Problems, r.problems...)
+	}
+	s.read = read
+	for _, o := range s.peers.informer.GetStore().List() {
+		o, isPeer := o.(*v1alpha1.Peer)
+		if !isPeer {
+			continue
+		}
+		p, ok, problems := readPeer(o, s.secret)
+		if ok {
+			u.Peers = append(u.Peers, p)
+		}
+		u.Problems = append(u.Problems, problems...)
+	}
+	return u
+}
+
+// readNodes is what a MeshNode and its Node said.
+type readNodes struct {
+	meshNode *v1alpha1.MeshNode
+	of       *corev1.Node
+	node     mesh.Node
+	problems []mesh.Problem
+}
+
+// readNode reads the objects only if they are others than before: one change of one costs what one
+// costs.
+func (s *Source) readNode(o *v1alpha1.MeshNode) readNodes {
+	var of *corev1.Node
+	if found, ok, err := s.nodes.informer.GetStore().GetByKey(o.Name); ok && err == nil {
+		of, _ = found.(*corev1.Node)
+	}
+	if r := s.read[o.Name]; r.meshNode == o && r.of == of {
+		return r
+	}
+	r := readNodes{meshNode: o, of: of}
+	r.node, r.problems = readNode(o, of, s.label)
+	return r
+}
+
+func (s *Source) secret(name string) *corev1.Secret {
+	found, ok, err := s.secrets.informer.GetStore().GetByKey(cache.NewObjectName(s.client.namespace, name).String())
+	if !ok || err != nil {
+		return nil
+	}
+	secret, _ := found.(*corev1.Secret)
+	return secret
+}

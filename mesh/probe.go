@@ -46,6 +46,7 @@ type prober struct {
 	mu        sync.Mutex
 	targets   map[device.PublicKey]*target
 	byAddr    map[netip.Addr]*target
+	outside   outsiders
 	accused   map[string]accusation // by the name of a leader
 	addresses []netip.Addr          // of this node
 	leads     uint64                // this node's claim, for those who ask
@@ -119,7 +120,7 @@ func (p *prober) set(plan Plan) {
 		}
 		targets[probe.Key], p.byAddr[probe.Address] = t, t
 	}
-	p.targets = targets
+	p.targets, p.outside = targets, p.outside.follow(plan)
 	p.addresses, p.leads = nil, plan.Publish.Leads
 	for _, a := range plan.Host.Addresses {
 		p.addresses = append(p.addresses, a.Addr())
@@ -388,6 +389,7 @@ func (p *prober) observe() time.Duration {
 		if t := p.targets[peer.PublicKey]; t != nil {
 			changed = p.notice(t, peer, start) || changed
 		}
+		changed = p.outside.notice(peer, start) || changed
 	}
 	if changed {
 		p.wake()

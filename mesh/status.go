@@ -15,6 +15,7 @@ type Status struct {
 	Plan     Plan
 	Problems []Problem
 	Members  []MemberStatus // those that this node tests, by name
+	Peers    []PeerStatus   // outside peers that this node has a tunnel with, by name
 }
 
 // MemberStatus is what is known of the way to one member.
@@ -30,7 +31,7 @@ type MemberStatus struct {
 func (a *Agent) makeStatus(plan Plan, problems []Problem) *Status {
 	s := &Status{Node: a.o.Node, Mode: a.o.Mode, Because: a.o.Because, Synced: a.store.Synced(), Plan: plan, Problems: problems}
 	if a.prober != nil {
-		s.Members = a.prober.members()
+		s.Members, s.Peers = a.prober.members(), a.prober.peers()
 	}
 	return s
 }

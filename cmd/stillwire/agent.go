@@ -79,7 +79,7 @@ func (f *hostFlags) options(log zerolog.Logger) host.Options {
 }
 
 type agentCommand struct {
-	Dir  string `required:"" placeholder:"DIR" help:"Directory of manifests: the nodes and peers of the mesh. It is watched."`
+	factFlags
 	Node string `placeholder:"NAME" help:"Name of this node (the host name)."`
 	meshFlags
 	hostFlags
@@ -130,7 +130,7 @@ func (f *serviceFlags) services(n *netstack.Net, log zerolog.Logger) *gateway.Ga
 }
 
 func (agentCommand) Help() string {
-	return `Makes this machine a node of a mesh, and keeps it one: device, addresses, routes, rules and firewall follow the manifests in DIR, and only what differs is touched.
+	return `Makes this machine a node of a mesh, and keeps it one: device, addresses, routes, rules and firewall follow what a directory of manifests (--dir) or a Kubernetes cluster (--in-cluster, --join) says, and only what differs is touched.
 
 SIGTERM and SIGINT end the agent and take nothing away: what would go through the tunnel waits for the next agent. stillwire uninstall restores the machine.`
 }
@@ -156,6 +156,10 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 	if err := scan.CheckName(name); err != nil {
 		return &wrong{fmt.Errorf("--node: %w", err)}
 	}
+	facts, err := c.factFlags.open(c, name, log)
+	if err != nil {
+		return err
+	}
 	keyFile := cmp.Or(c.KeyFile, filepath.Join(c.StateDir, "key"))
 	key, made, err := file.Key(keyFile)
 	if errors.Is(err, os.ErrPermission) {
@@ -167,12 +171,11 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 	if made {
 		log.Info().Str("file", keyFile).Msg("a private key was made for this node")
 	}
-	source := file.New(file.Options{Dir: c.Dir, Resync: c.ResyncPeriod, Log: log})
 	o := mesh.AgentOptions{
-		Node: name, Key: key, Sources: []mesh.Source{source}, Publisher: source, Settings: c.settings(),
+		Node: name, Key: key, Sources: facts.sources, Publisher: facts.publisher, Report: facts.report, Settings: c.settings(),
 		Memory: file.Memory{Path: filepath.Join(c.StateDir, "facts")}, ResyncPeriod: c.ResyncPeriod, Log: log,
 	}
-	below, err := c.open(log)
+	below, err := c.stand(log)
 	if err != nil {
 		return err
 	}
@@ -190,6 +193,9 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 			defer end()
 			served = below.services.Run(ctx)
 		})
+	}
+	if facts.run != nil && err == nil {
+		services.Go(func() { facts.run(ctx) })
 	}
 	if err == nil {
 		log.Info().Str("node", name).Str("mode", string(o.Mode)).Str("because", below.reason).Stringer("public_key", key.Public()).Msg("agent is starting")
@@ -222,8 +228,8 @@ func (g *ground) into(o *mesh.AgentOptions) {
 	o.Device, o.Host, o.FwMark, o.ListenPacket = g.device, g.host, g.fwmark, g.listen
 }
 
-// open chooses the mode and opens the device.
-func (c *agentCommand) open(log zerolog.Logger) (*ground, error) {
+// stand chooses the mode and opens the device.
+func (c *agentCommand) stand(log zerolog.Logger) (*ground, error) {
 	if c.Mode == string(mesh.Netstack) {
 		return c.openNetstack(log, "asked for")
 	}

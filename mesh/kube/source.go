@@ -214,16 +214,23 @@ type readNodes struct {
 // readNode reads the objects only if they are others than before: one change of one costs what one
 // costs.
 func (s *Source) readNode(o *v1alpha1.MeshNode) readNodes {
-	var of *corev1.Node
-	if found, ok, err := s.nodes.informer.GetStore().GetByKey(o.Name); ok && err == nil {
-		of, _ = found.(*corev1.Node)
-	}
+	of := s.nodeOf(o.Name)
 	if r := s.read[o.Name]; r.meshNode == o && r.of == of {
 		return r
 	}
 	r := readNodes{meshNode: o, of: of}
 	r.node, r.problems = readNode(o, of, s.label)
 	return r
+}
+
+// nodeOf is the Node of a MeshNode, nil when there is none.
+func (s *Source) nodeOf(name string) *corev1.Node {
+	found, ok, err := s.nodes.informer.GetStore().GetByKey(name)
+	if !ok || err != nil {
+		return nil
+	}
+	n, _ := found.(*corev1.Node)
+	return n
 }
 
 func (s *Source) secret(name string) *corev1.Secret {

@@ -58,7 +58,7 @@ func (s *Status) Report() Report {
 	r := Report{
 		Node: s.Node, Mode: s.Mode, Because: s.Because, Location: s.Plan.Location, Synced: s.Synced,
 		Leads: s.Plan.Publish.Leads != 0, MeshAddresses: append([]netip.Addr{}, s.Plan.Publish.MeshAddresses...),
-		Members: []ReportMember{}, Problems: []ReportProblem{},
+		Members: []ReportMember{}, Problems: reportProblems(s.Problems),
 	}
 	for _, m := range s.Members {
 		member := ReportMember{Name: m.Name, Key: m.Key.String(), Verdict: m.Verdict, RoundTrip: m.RoundTrip.Seconds(), Loss: m.Loss}
@@ -66,9 +66,6 @@ func (s *Status) Report() Report {
 			member.Since = &m.Since
 		}
 		r.Members = append(r.Members, member)
-	}
-	for _, p := range s.Problems {
-		r.Problems = append(r.Problems, ReportProblem{p.Subject.Kind, p.Subject.Name, p.Subject.Source, p.Field, p.Value, p.Reason, p.Detail, p.Remedy})
 	}
 	for _, l := range s.Plan.Leaders {
 		r.Leaders = append(r.Leaders, ReportLocation(l))

@@ -17,7 +17,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/stillwire/stillwire/mesh"
-	"github.com/stillwire/stillwire/mesh/file"
 )
 
 // socketName is the agent's admin socket in its state folder.
@@ -93,52 +92,6 @@ func askAgent(socket, path string) (string, error) {
 		err = fmt.Errorf("%s: %s", socket, strings.TrimSpace(string(text)))
 	}
 	return string(text), err
-}
-
-// planOffline plans a node from a directory alone.
-func (c *planCommand) planOffline(p *program) error {
-	update, err := file.Load(c.Dir)
-	if err != nil {
-		return &wrong{err}
-	}
-	name, err := nodeName(c.Node)
-	if err != nil {
-		return err
-	}
-	snapshot := mesh.Snapshot{Nodes: update.Nodes, Peers: update.Peers}
-	var settled mesh.Settings
-	if update.Settings != nil {
-		settled = *update.Settings
-	}
-	snapshot.Settings = settled.Or(c.settings())
-	snapshot, standIns := mesh.Rehearse(snapshot)
-	for _, node := range standIns {
-		if err := p.println("# node " + node + " has published no key yet, a stand-in is shown"); err != nil {
-			return err
-		}
-	}
-	plan, problems := mesh.MakePlan(snapshot, name, mesh.Options{})
-	if plan.Self != "" {
-		if err := p.println(strings.TrimSuffix(plan.String(), "\n")); err != nil {
-			return err
-		}
-	}
-	for _, problem := range append(update.Problems, problems...) {
-		if err := p.println(fmt.Sprintf("problem %s: %s", problem.Reason, problem)); err != nil {
-			return err
-		}
-	}
-	if plan.Self == "" {
-		return &wrong{fmt.Errorf("there is no plan for node %q: give one of %s with --node", name, strings.Join(nodeNames(snapshot), ", "))}
-	}
-	return nil
-}
-
-func nodeNames(s mesh.Snapshot) (names []string) {
-	for _, n := range s.Nodes {
-		names = append(names, n.Name)
-	}
-	return names
 }
 
 // planRunning asks a running agent.

@@ -16,24 +16,27 @@ import (
 const answerTime = 30 * time.Second
 
 type planCommand struct {
-	Files []string `arg:"" optional:"" name:"file" help:"Files to read in the place of those of the running tunnels of the same names. With one of each, names do not matter."`
-	Admin string   `xor:"of" required:"" placeholder:"LISTEN" help:"Admin socket of the running gateway, such as unix:/run/stillwire.sock."`
-	Agent string   `xor:"of" required:"" placeholder:"DIR" help:"State folder of the running agent, such as /var/lib/stillwire."`
-	Dir   string   `xor:"of" required:"" placeholder:"DIR" help:"Directory of manifests: plan a node of that mesh, with nothing running."`
-	Node  string   `placeholder:"NAME" help:"With --dir: the node (the host name)."`
+	Files         []string `arg:"" optional:"" name:"file" help:"Files to read in the place of those of the running tunnels of the same names. With one of each, names do not matter."`
+	Admin         string   `xor:"of" required:"" placeholder:"LISTEN" help:"Admin socket of the running gateway, such as unix:/run/stillwire.sock."`
+	Agent         string   `xor:"of" required:"" placeholder:"DIR" help:"State folder of the running agent, such as /var/lib/stillwire."`
+	Dir           string   `xor:"of" required:"" placeholder:"DIR" help:"Directory of manifests: plan a node of that mesh, with nothing running."`
+	File          string   `short:"f" xor:"of" required:"" placeholder:"FILE" help:"Objects as kubectl get nodes,meshnodes,peers -o yaml prints them, or - for stdin: plan a node of that mesh, with nothing running."`
+	Node          string   `placeholder:"NAME" help:"With --dir or --file: the node (the host name)."`
+	Kilo          bool     `help:"With --file: read Kilo's annotations and Peers as well."`
+	LocationLabel string   `default:"topology.kubernetes.io/region" placeholder:"LABEL" help:"With --file: label of a Node that says where it is (topology.kubernetes.io/region)."`
 	meshFlags
 	Output string `short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Format: text or json."`
 }
 
 func (planCommand) Help() string {
-	return "Of a gateway, without files: what it would change if it read its own again. Of an agent: what this node shall be, the problems in the way, and what would change. Of a directory: the same, but for what would change; the flags of the mesh (--topology and so on), which are for this alone, are those that its agents have. Does nothing itself. Ends with code 0 when nothing would change, 3 when something would, 2 when it would be refused."
+	return "Of a gateway, without files: what it would change if it read its own again. Of an agent: what this node shall be, the problems in the way, and what would change. Of a directory or file: the same, but for what would change; the flags of the mesh (--topology and so on), which are for this alone, are those that its agents have. Does nothing itself. Ends with code 0 when nothing would change, 3 when something would, 2 when it would be refused."
 }
 
 func (c *planCommand) Run(p *program) error {
 	switch {
-	case c.Admin == "" && c.Output != "text":
-		return &wrong{errors.New("-o json: the plan of an agent is text alone, leave -o out")}
-	case c.Dir != "":
+	case c.Agent != "" && c.Output != "text":
+		return &wrong{errors.New("-o json: the plan of a running agent is text alone, leave -o out")}
+	case c.Dir != "" || c.File != "":
 		return c.planOffline(p)
 	case c.Agent != "":
 		return c.planRunning(p)

@@ -68,21 +68,26 @@ func usable(subnets []netip.Prefix, a netip.Addr) bool {
 // claims are the addresses the node keeps, or proposes in place of what it has lost, and its
 // claim to lead.
 func (v view) claims() Claims {
-	c := Claims{MeshAddresses: slices.Clone(v.self.prefixes.mesh), Leads: v.leads()}
-	var have [2]bool
-	for _, a := range c.MeshAddresses {
-		have[family(a)] = true
+	return Claims{MeshAddresses: v.freeAddresses(v.self.prefixes.mesh), Leads: v.leads()}
+}
+
+// freeAddresses are those that the member has, and a proposal for each family that it lacks.
+func (v view) freeAddresses(have []netip.Addr) []netip.Addr {
+	list := slices.Clone(have)
+	var has [2]bool
+	for _, a := range list {
+		has[family(a)] = true
 	}
 	for _, p := range v.Settings.Subnets {
-		if f := family(p.Addr()); !have[f] {
+		if f := family(p.Addr()); !has[f] {
 			if a, ok := v.propose(p); ok {
-				have[f] = true
-				c.MeshAddresses = append(c.MeshAddresses, a)
+				has[f] = true
+				list = append(list, a)
 			}
 		}
 	}
-	slices.SortFunc(c.MeshAddresses, netip.Addr.Compare)
-	return c
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
 }
 
 // tries is how many addresses are looked at by hash before the subnet is searched in order.

@@ -44,6 +44,7 @@ type Client struct {
 	meshNodes *gentype.ClientWithList[*v1alpha1.MeshNode, *v1alpha1.MeshNodeList]
 	peers     *gentype.ClientWithList[*v1alpha1.Peer, *v1alpha1.PeerList]
 	secrets   *gentype.ClientWithList[*corev1.Secret, *corev1.SecretList]
+	configs   *gentype.ClientWithList[*corev1.ConfigMap, *corev1.ConfigMapList]
 	spaces    *gentype.Client[*corev1.Namespace]
 	events    *gentype.Client[*eventsv1.Event]
 }
@@ -129,6 +130,7 @@ func NewClient(config *rest.Config, namespace string) (*Client, error) {
 		host:      config.Host,
 		nodes:     gentype.NewClientWithList("nodes", core, codec, "", func() *corev1.Node { return &corev1.Node{} }, func() *corev1.NodeList { return &corev1.NodeList{} }, gentype.PrefersProtobuf[*corev1.Node]()),
 		secrets:   gentype.NewClientWithList("secrets", core, codec, namespace, func() *corev1.Secret { return &corev1.Secret{} }, func() *corev1.SecretList { return &corev1.SecretList{} }, gentype.PrefersProtobuf[*corev1.Secret]()),
+		configs:   gentype.NewClientWithList("configmaps", core, codec, namespace, func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, func() *corev1.ConfigMapList { return &corev1.ConfigMapList{} }, gentype.PrefersProtobuf[*corev1.ConfigMap]()),
 		spaces:    gentype.NewClient("namespaces", core, codec, "", func() *corev1.Namespace { return &corev1.Namespace{} }, gentype.PrefersProtobuf[*corev1.Namespace]()),
 		meshNodes: gentype.NewClientWithList(v1alpha1.MeshNodes, own, codec, "", func() *v1alpha1.MeshNode { return &v1alpha1.MeshNode{} }, func() *v1alpha1.MeshNodeList { return &v1alpha1.MeshNodeList{} }),
 		peers:     gentype.NewClientWithList(v1alpha1.Peers, own, codec, "", func() *v1alpha1.Peer { return &v1alpha1.Peer{} }, func() *v1alpha1.PeerList { return &v1alpha1.PeerList{} }),

@@ -47,12 +47,13 @@ type Source struct {
 	log     zerolog.Logger
 	changed chan struct{}
 
-	nodes, meshNodes, peers, secrets *kind
+	nodes, meshNodes, peers, secrets, configs *kind
 
 	// What follows belongs to the goroutine of Run.
 	read  map[string]readNodes // by name, what objects said when they were last looked at
 	held  map[types.UID]bool   // members that were believed to be there
 	first bool                 // nothing has been told yet
+	last  *mesh.Settings       // the last that could be obeyed; nil: none
 }
 
 var _ mesh.Source = (*Source)(nil)
@@ -73,6 +74,7 @@ func NewSource(c *Client, o SourceOptions) (*Source, error) {
 func (s *Source) watchAll(g *guard) (err error) {
 	all := func(*metav1.ListOptions) {}
 	own := func(o *metav1.ListOptions) { o.LabelSelector = SecretLabel }
+	settings := func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + SettingsName }
 	label := func(name string) bool { return name == s.label }
 	none := func(string) bool { return false }
 	if s.nodes, err = newKind("nodes", s.client.nodes, &corev1.Node{}, all, stripNode(label, none), g.check, s.again); err != nil {
@@ -84,11 +86,14 @@ func (s *Source) watchAll(g *guard) (err error) {
 	if s.peers, err = newKind("peers."+v1alpha1.Group, s.client.peers, &v1alpha1.Peer{}, all, stripPeer, g.check, s.again); err != nil {
 		return err
 	}
+	if s.configs, err = newKind("configmaps", s.client.configs, &corev1.ConfigMap{}, settings, stripConfigMap, g.check, s.again); err != nil {
+		return err
+	}
 	s.secrets, err = newKind("secrets", s.client.secrets, &corev1.Secret{}, own, stripSecret, g.check, s.again)
 	return err
 }
 
-func (s *Source) kinds() []*kind { return []*kind{s.nodes, s.meshNodes, s.peers, s.secrets} }
+func (s *Source) kinds() []*kind { return []*kind{s.nodes, s.meshNodes, s.peers, s.secrets, s.configs} }
 
 // again asks for another look. It never blocks.
 func (s *Source) again() {
@@ -200,7 +205,24 @@ func (s *Source) look() mesh.Update {
 		}
 		u.Problems = append(u.Problems, problems...)
 	}
+	u.Settings = s.settings(&u)
 	return u
+}
+
+// settings are those of the ConfigMap, or the last that could be obeyed.
+func (s *Source) settings(u *mesh.Update) *mesh.Settings {
+	found, there, err := s.configs.informer.GetStore().GetByKey(cache.NewObjectName(s.client.namespace, SettingsName).String())
+	c, ok := found.(*corev1.ConfigMap)
+	if !there || !ok || err != nil {
+		s.last = nil
+		return nil
+	}
+	settings, ok, problems := readSettings(c)
+	u.Problems = append(u.Problems, problems...)
+	if ok {
+		s.last = &settings
+	}
+	return s.last
 }
 
 // readNodes is what a MeshNode and its Node said.

@@ -69,3 +69,10 @@ func stripSecret(o any) (any, error) {
 	}
 	return o, nil
 }
+
+func stripConfigMap(o any) (any, error) {
+	if c, ok := o.(*corev1.ConfigMap); ok {
+		return &corev1.ConfigMap{ObjectMeta: stripMeta(c.ObjectMeta), Data: c.Data}, nil
+	}
+	return o, nil
+}

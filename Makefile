@@ -4,6 +4,8 @@
 #   make build   the static binary, bin/stillwire
 #   make demo    real WireGuard traffic through a device that is changed 10,000 times
 #   make test    every test, with the race detector; none may skip
+#   make box     Kubernetes and etcd for the tests, bin/box: 10 to 20 minutes the first
+#                time, then kept in the user's cache folder; make test makes it too
 #   make lint    gofmt, go vet, staticcheck, go.mod in order
 #   make fuzz    every fuzz target for FUZZTIME (20s)
 #   make bench   every benchmark
@@ -22,7 +24,7 @@ GOFILES  = $(shell find . -name '*.go' -not -path './.git/*')
 export GO FUZZTIME TOOLS
 
 .DELETE_ON_ERROR:
-.PHONY: build test lint fuzz bench demo fmt generate setup clean
+.PHONY: build box test lint fuzz bench demo fmt generate setup clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(VCS) -o bin/stillwire ./cmd/stillwire
@@ -33,7 +35,10 @@ demo: build
 setup:
 	test/setup.sh
 
-test: $(TOOLS)/stamp setup
+box:
+	test/kube/box/build.sh bin/box
+
+test: $(TOOLS)/stamp setup box
 	test/run.sh
 
 lint: $(TOOLS)/stamp

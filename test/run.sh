@@ -10,7 +10,7 @@ log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
 
 # Tests count every packet, so packages run one after the other, each with the machine to
-# itself, once all of them are built.
+# itself, once all of them are built: by a run in which true(1) takes the place of each.
 export CGO_ENABLED=1
 failed=0
 number=0
@@ -19,7 +19,7 @@ while read -r module; do
 	echo "== go test in $module"
 	(
 		cd "$module"
-		"${GO:-go}" test -race -run='^$' ./... >/dev/null
+		"${GO:-go}" test -race -exec=true ./... >/dev/null
 		"$gotestsum" --format pkgname --format-hide-empty-pkg --jsonfile "$log/$number.json" \
 			--packages ./... \
 			-- -race -p=1 -shuffle=on -timeout=20m </dev/null

@@ -11,6 +11,7 @@ ip       iproute2
 curl     curl
 strace   strace
 gcc      gcc
+kubectl  kubernetes-client
 '
 
 missing=()

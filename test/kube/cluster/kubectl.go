@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,23 +16,29 @@ import (
 // holds the arguments and what it complained of.
 func (c *Cluster) Kubectl(t testing.TB, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	return c.kubectl(t, "", args)
+	return c.kubectl(t.Context(), "", args)
 }
 
 // Apply has kubectl apply the documents, each a manifest or many, and fails the test when
 // one is refused.
 func (c *Cluster) Apply(t testing.TB, manifests ...string) {
 	t.Helper()
-	// kubectl takes what begins with a brace for JSON, but YAML may as well.
-	input := "---\n" + strings.Join(manifests, "\n---\n")
-	if _, _, err := c.kubectl(t, input, []string{"apply", "-f", "-"}); err != nil {
+	if err := c.ApplyAll(t.Context(), manifests...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (c *Cluster) kubectl(t testing.TB, input string, args []string) (string, string, error) {
+// ApplyAll is Apply where there is no test yet.
+func (c *Cluster) ApplyAll(ctx context.Context, manifests ...string) error {
+	// kubectl takes what begins with a brace for JSON, but YAML may as well.
+	input := "---\n" + strings.Join(manifests, "\n---\n")
+	_, _, err := c.kubectl(ctx, input, []string{"apply", "-f", "-"})
+	return err
+}
+
+func (c *Cluster) kubectl(ctx context.Context, input string, args []string) (string, string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "kubectl", args...)
+	cmd := exec.CommandContext(ctx, "kubectl", args...)
 	// The home folder is where kubectl keeps what it learned of a cluster.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig("admin"), "HOME="+c.dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr

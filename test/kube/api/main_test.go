@@ -102,3 +102,18 @@ func agentOf(t *testing.T, c *cluster.Cluster, node string) *rest.Config {
 	}
 	return config
 }
+
+// startCluster starts a cluster of the test's own.
+func startCluster(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	c, err := cluster.Start(t.Context(), cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}

@@ -15,7 +15,8 @@ import (
 )
 
 // StartAPI starts the API server on its port and data, as Start does, and returns when it is
-// ready. One that runs is left alone.
+// ready. One that runs is left alone. Controllers come back by themselves, up to a minute
+// later after several outages: each waits longer before it asks again.
 func (c *Cluster) StartAPI(ctx context.Context) (err error) {
 	if c.apiserver == nil {
 		if c.apiserver, err = c.run("kube-apiserver", apiFlags(c)); err != nil {

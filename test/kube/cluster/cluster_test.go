@@ -3,8 +3,6 @@
 package cluster
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -142,40 +140,6 @@ func TestControllersDeleteWhatAnOwnerLeft(t *testing.T) {
 		}
 		return fmt.Errorf("the owned object is there: %v", err)
 	})
-}
-
-func TestDataOutliveAnOutage(t *testing.T) {
-	shared.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: outage-a}")
-	if err := shared.StopAPI(); err != nil {
-		t.Fatal(err)
-	}
-	if _, stderr, err := shared.Kubectl(t, "get", "node", "outage-a"); err == nil || !strings.Contains(stderr, "refused") {
-		t.Errorf("kubectl reaches a stopped API server: %v: %s", err, stderr)
-	}
-	if err := shared.StartAPI(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := shared.Kubectl(t, "get", "node", "outage-a"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestPausedServerIsSilentUntilResumed(t *testing.T) {
-	nodes := client(t, shared.Admin()).CoreV1().Nodes()
-	if err := shared.PauseAPI(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if _, err := nodes.List(ctx, metav1.ListOptions{}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a paused API server answers: %v", err)
-	}
-	if err := shared.ResumeAPI(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := nodes.List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Error(err)
-	}
 }
 
 func client(t *testing.T, config *rest.Config) *kubernetes.Clientset {

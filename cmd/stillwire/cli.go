@@ -22,6 +22,7 @@ type commands struct {
 	Uninstall uninstallCommand `cmd:"" help:"Take away what an agent made on this machine."`
 	Check     checkCommand     `cmd:"" help:"Say what of a configuration is read, ignored, refused."`
 	Status    statusCommand    `cmd:"" help:"Say what a running agent knows."`
+	Peer      peerCommand      `cmd:"" help:"Show or create a peer without an agent: a laptop, a phone."`
 	Plan      planCommand      `cmd:"" help:"Say what a gateway or an agent would change."`
 	Demo      demoCommand      `cmd:"" help:"Change a device 10,000 times under traffic, and count."`
 	Genkey    genkeyCommand    `cmd:"" help:"Make a private key."`

@@ -149,3 +149,8 @@ func (c *Client) cluster(ctx context.Context) (string, error) {
 	}
 	return string(ns.UID), nil
 }
+
+// Kubeconfig is the path of the file that kubectl would use.
+func Kubeconfig() string {
+	return clientcmd.NewDefaultClientConfigLoadingRules().GetDefaultFilename()
+}

@@ -155,3 +155,47 @@ func TestANodeIsMadeAnewWithAnotherKey(t *testing.T) {
 	w.connected(ada, ben)
 	t.Logf("the node with its new key is reached after %v", time.Since(began).Round(100*time.Millisecond))
 }
+
+// Rights that are taken away freeze what is known, and cost no packet; many members that vanish at
+// once are asked for once more, and then believed.
+func TestRightsThatAreTakenAwayRemoveNobody(t *testing.T) {
+	w := newWorld(t)
+	ada, ben, cleo := w.machine("ada"), w.machine("ben"), w.machine("cleo")
+	w.startAll()
+	w.connected(ada, ben, cleo)
+	flow, back := w.flow(ada, ben), w.flow(cleo, ada)
+	if err := errors.Join(flow.AwaitArrival(t.Context()), back.AwaitArrival(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.cluster.Kubectl(t, "delete", "clusterrolebinding", "stillwire-agent"); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range w.machines {
+		m.wire.cut() // the watches that are open would go on
+		m.said(30*time.Second, "apply the cluster role")
+	}
+	if err := flow.AwaitSent(t.Context(), 500); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range netns.StopAll(flow, back) {
+		if len(r.Lost) > 0 || r.Sent == 0 {
+			t.Errorf("without rights: %s", r)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(root, "deploy/manifests/rights.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cluster.Apply(t, string(text))
+	ada.said(time.Minute, "problem ended")
+	for i := range 8 {
+		w.cluster.Apply(t, fmt.Sprintf("apiVersion: %s\nkind: Peer\nmetadata: {name: many-%d}\nspec: {publicKey: %sAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=, allowedIPs: [10.9.%[2]d.0/24]}\n", v1alpha1.GroupVersion(), i, []string{"yb", "nO", "gN", "xT", "Tr", "Ab", "Cd", "Ef"}[i]))
+	}
+	ada.routed(30*time.Second, "10.9.7.0/24", true)
+	if _, _, err := w.cluster.Kubectl(t, "delete", "peers.stillwire.dev", "--all", "--wait=false"); err != nil {
+		t.Fatal(err)
+	}
+	ada.routed(30*time.Second, "10.9.7.0/24", false)
+	ada.routed(30*time.Second, "10.9.0.0/24", false)
+	w.connected(ada, ben, cleo)
+}

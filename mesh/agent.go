@@ -44,6 +44,9 @@ type AgentOptions struct {
 	Settings Settings
 	// Publisher makes this node's status known; nil: nobody hears of it.
 	Publisher Publisher
+	// ControlPlane returns the addresses at which the sources are asked, see Local. It does not
+	// block; nil: there are none.
+	ControlPlane func() []netip.Addr
 	// Report is handed each new status. It must not block, and keeps no more than the newest;
 	// nil: nobody hears of it but who asks.
 	Report func(*Status)

@@ -133,7 +133,7 @@ func (t routeTable) carrier(n *member) *member {
 
 func (t routeTable) tunnel(list []netip.Prefix, s Subject) {
 	for _, dst := range list {
-		if t.forwarded || !t.clashes(dst, s) {
+		if t.forwarded || !t.clashes(dst, s) && !t.locksOut(dst, s) {
 			t.byDst[dst] = Route{Dst: dst, Via: ViaTunnel, Src: t.source(dst), Member: s.Name}
 		}
 	}
@@ -145,7 +145,7 @@ func (t routeTable) gateway(list []netip.Prefix, next *member, s Subject) {
 		via = ViaEncapsulated
 	}
 	for _, dst := range list {
-		if gw, ok := next.gateway(dst); ok && (t.forwarded || !t.clashes(dst, s)) {
+		if gw, ok := next.gateway(dst); ok && (t.forwarded || !t.clashes(dst, s) && !t.locksOut(dst, s)) {
 			t.byDst[dst] = Route{Dst: dst, Via: via, Gateway: gw, Src: t.source(dst), Member: s.Name}
 		}
 	}
@@ -196,6 +196,31 @@ func (v view) clashes(dst netip.Prefix, s Subject) bool {
 		return true
 	}
 	return false
+}
+
+// locksOut reports whether a route could take the control plane away from this machine: it covers
+// an address of that, and is not one for that address alone by a way that is known to carry packets.
+func (v view) locksOut(dst netip.Prefix, s Subject) bool {
+	i := slices.IndexFunc(v.Local.ControlPlane, dst.Contains)
+	if i < 0 || dst.Bits() == 0 { // a default route leaves the machine's own as they are
+		return false
+	}
+	if !dst.IsSingleIP() {
+		v.report(Problem{s, "", dst.String(), ForbiddenPrefix, "holds " + v.Local.ControlPlane[i].String() + ", at which this machine asks the cluster, no route is made here", "leave that address out"})
+		return true
+	}
+	n := v.byName[s.Name]
+	if s.Kind != KindNode || n == nil {
+		return true
+	}
+	way := n
+	if v.Settings.Topology == ByLocation {
+		way = n.segment.leader
+		if !v.leading() {
+			way = v.self.segment.leader
+		}
+	}
+	return v.Local.Paths[way.key].Verdict != Up
 }
 
 // probes are the nodes whose path this one tests: those it has a tunnel to, and of its location

@@ -27,6 +27,9 @@ func (a *Agent) world(s Snapshot, facts HostFacts, look bool) Snapshot {
 	}
 	a.published, self.Status = self.Status, a.own
 	s.Local = Local{Links: facts.Links}
+	if a.o.ControlPlane != nil {
+		s.Local.ControlPlane = a.o.ControlPlane()
+	}
 	if a.prober != nil {
 		a.look(&s)
 	}

@@ -19,6 +19,10 @@ type Snapshot struct {
 type Local struct {
 	// Links are the prefixes of the machine's own links, those of Stillwire not counted.
 	Links []netip.Prefix
+	// ControlPlane are the addresses at which this machine asks its sources. What this machine
+	// sends there goes into a tunnel only while that is known to carry packets: else a tunnel that
+	// fails would keep it from hearing how to mend it.
+	ControlPlane []netip.Addr
 	// Paths is what this node's own tests say, by key.
 	Paths map[device.PublicKey]Path
 }

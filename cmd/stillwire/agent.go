@@ -172,7 +172,7 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 		log.Info().Str("file", keyFile).Msg("a private key was made for this node")
 	}
 	o := mesh.AgentOptions{
-		Node: name, Key: key, Sources: facts.sources, Publisher: facts.publisher, Report: facts.report, Settings: c.settings(),
+		Node: name, Key: key, Sources: facts.sources, Publisher: facts.publisher, Report: facts.report, ControlPlane: facts.control, Settings: c.settings(),
 		Memory: file.Memory{Path: filepath.Join(c.StateDir, "facts")}, ResyncPeriod: c.ResyncPeriod, Log: log,
 	}
 	below, err := c.stand(log)

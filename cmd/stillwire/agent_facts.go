@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"path/filepath"
 
 	"github.com/rs/zerolog"
@@ -26,6 +27,7 @@ type factFlags struct {
 type facts struct {
 	sources   []mesh.Source
 	publisher mesh.Publisher
+	control   func() []netip.Addr       // where the sources are asked; nil: nowhere
 	report    func(*mesh.Status)        // nil: nobody hears of it
 	run       func(ctx context.Context) // what report hands over is written there; nil: nothing is
 }
@@ -64,6 +66,6 @@ func (f *factFlags) open(c *agentCommand, node string, log zerolog.Logger) (*fac
 	}
 	reporter := kube.NewReporter(client, source, node, log)
 	out.sources, out.publisher = append(out.sources, source), kube.NewPublisher(client, source)
-	out.report, out.run = reporter.Report, reporter.Run
+	out.report, out.run, out.control = reporter.Report, reporter.Run, source.ControlPlane
 	return out, nil
 }

@@ -64,7 +64,7 @@ type peerConfigCommand struct {
 	Name    string `arg:"" help:"The peer."`
 	Dir     string `placeholder:"DIR" help:"A directory of manifests, in place of a cluster."`
 	KeyFile string `placeholder:"FILE" help:"File with the peer's private key, - for stdin; without it the text says where it belongs."`
-	NewKey  bool   `help:"Make a new key here, and write its public part into the Peer. The private one is shown and kept nowhere."`
+	Renew   bool   `help:"Make a new key here, and write its public part into the Peer. The private one is shown and kept nowhere."`
 	showFlags
 	lookFlags
 }
@@ -87,7 +87,7 @@ func (c *peerConfigCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	if !c.NewKey {
+	if !c.Renew {
 		key, err := c.privateKey(p)
 		if err != nil {
 			return err
@@ -95,7 +95,7 @@ func (c *peerConfigCommand) Run(p *program) error {
 		return c.show(p, snapshot, problems, c.Name, key)
 	}
 	if c.KeyFile != "" {
-		return &wrong{errors.New("--new-key and --key-file are two keys: leave one out")}
+		return &wrong{errors.New("--renew and --key-file are two keys: leave one out")}
 	}
 	key, err := device.NewPrivateKey()
 	if err != nil {
@@ -116,8 +116,8 @@ func (c *peerConfigCommand) Run(p *program) error {
 }
 
 func (c *peerConfigCommand) fromFiles(p *program) error {
-	if c.NewKey {
-		return &wrong{errors.New("--new-key writes to a cluster: with --dir make the key with stillwire genkey, and give it with --key-file")}
+	if c.Renew {
+		return &wrong{errors.New("--renew writes to a cluster: with --dir make the key with stillwire genkey, and give it with --key-file")}
 	}
 	u, err := file.Load(c.Dir)
 	if err != nil {
@@ -157,7 +157,7 @@ func (c *peerConfigCommand) privateKey(p *program) (device.PrivateKey, error) {
 
 type peerAddCommand struct {
 	Name                string          `arg:"" help:"Name of the peer."`
-	PublicKey           string          `placeholder:"KEY" help:"Public key of the peer, when it has one. Left out: a key is made here, shown, and kept nowhere."`
+	Public              string          `placeholder:"KEY" help:"Public key of the peer, when it has one. Left out: a key is made here, shown, and kept nowhere."`
 	AllowedIP           []netip.Prefix  `name:"allowed-ip" placeholder:"CIDR" help:"Network behind the peer."`
 	Endpoint            device.Endpoint `placeholder:"HOST:PORT" help:"Where the peer is reached. Left out: it speaks first."`
 	PersistentKeepalive uint16          `placeholder:"SECONDS" help:"How often nodes send to the peer (0, never)."`
@@ -209,13 +209,13 @@ func (c *peerAddCommand) Run(p *program) error {
 }
 
 func (c *peerAddCommand) keys() (public device.PublicKey, private device.PrivateKey, err error) {
-	if c.PublicKey == "" {
+	if c.Public == "" {
 		private, err = device.NewPrivateKey()
 		return private.Public(), private, err
 	}
-	public, f := scan.PublicKey(c.PublicKey)
+	public, f := scan.PublicKey(c.Public)
 	if f != nil {
-		return public, private, &wrong{fmt.Errorf("--public-key %s: %s", f.Detail, f.Remedy)}
+		return public, private, &wrong{fmt.Errorf("--public %s: %s", f.Detail, f.Remedy)}
 	}
 	return public, private, nil
 }

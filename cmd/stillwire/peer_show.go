@@ -49,7 +49,7 @@ func (f *showFlags) render(p *program, s mesh.Snapshot, problems []mesh.Problem,
 	}
 	switch public := s.Peers[i].PublicKey; {
 	case !key.IsZero() && key.Public() != public:
-		return "", &wrong{fmt.Errorf("the private key is not that of peer %s, whose public key is %s: give the right one, or change the Peer with --new-key", name, public)}
+		return "", &wrong{fmt.Errorf("the private key is not that of peer %s, whose public key is %s: give the right one, or change the Peer with --renew", name, public)}
 	case len(plan.Addresses) == 0:
 		return "", &wrong{fmt.Errorf("peer %s has no address of its own: give it meshAddresses, or a single address in allowedIPs", name)}
 	case len(plan.Device.Peers) == 0:
@@ -71,7 +71,7 @@ func (f *showFlags) format(quick *device.File, public device.PublicKey) (string,
 	switch f.Output {
 	case "qr":
 		if quick.Config.PrivateKey.IsZero() {
-			return "", &wrong{errors.New("a QR code without a private key is of no use to a phone: give --new-key, or --key-file")}
+			return "", &wrong{errors.New("a QR code without a private key is of no use to a phone: give --renew, or --key-file")}
 		}
 		return qrCode(text)
 	case "json", "yaml":

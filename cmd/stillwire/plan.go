@@ -17,10 +17,10 @@ const answerTime = 30 * time.Second
 
 type planCommand struct {
 	Files         []string `arg:"" optional:"" name:"file" help:"Files to read in the place of those of the running tunnels of the same names. With one of each, names do not matter."`
-	Admin         string   `xor:"of" required:"" placeholder:"LISTEN" help:"Admin socket of the running gateway, such as unix:/run/stillwire.sock."`
-	Agent         string   `xor:"of" required:"" placeholder:"DIR" help:"State folder of the running agent, such as /var/lib/stillwire."`
-	Dir           string   `xor:"of" required:"" placeholder:"DIR" help:"Directory of manifests: plan a node of that mesh, with nothing running."`
-	File          string   `short:"f" xor:"of" required:"" placeholder:"FILE" help:"Objects as kubectl get nodes,meshnodes,peers -o yaml prints them, or - for stdin: plan a node of that mesh, with nothing running."`
+	Admin         string   `xor:"of" placeholder:"LISTEN" help:"Admin socket of the running gateway, such as unix:/run/stillwire.sock."`
+	Agent         string   `xor:"of" placeholder:"DIR" help:"State folder of the running agent, such as /var/lib/stillwire."`
+	Dir           string   `xor:"of" placeholder:"DIR" help:"Directory of manifests: plan a node of that mesh, with nothing running."`
+	File          string   `short:"f" xor:"of" placeholder:"FILE" help:"Objects as kubectl get nodes,meshnodes,peers -o yaml prints them, or - for stdin: plan a node of that mesh, with nothing running."`
 	Node          string   `placeholder:"NAME" help:"With --dir or --file: the node (the host name)."`
 	Kilo          bool     `help:"With --file: read Kilo's annotations and Peers as well."`
 	LocationLabel string   `default:"topology.kubernetes.io/region" placeholder:"LABEL" help:"With --file: label of a Node that says where it is (topology.kubernetes.io/region)."`
@@ -34,6 +34,8 @@ func (planCommand) Help() string {
 
 func (c *planCommand) Run(p *program) error {
 	switch {
+	case c.Admin == "" && c.Agent == "" && c.Dir == "" && c.File == "":
+		return &wrong{errors.New("plan of what? give --admin LISTEN of a running gateway, --agent DIR of a running agent, --dir DIR or --file FILE")}
 	case c.Agent != "" && c.Output != "text":
 		return &wrong{errors.New("-o json: the plan of a running agent is text alone, leave -o out")}
 	case c.Dir != "" || c.File != "":

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,6 +47,7 @@ type Client struct {
 	secrets   *gentype.ClientWithList[*corev1.Secret, *corev1.SecretList]
 	configs   *gentype.ClientWithList[*corev1.ConfigMap, *corev1.ConfigMapList]
 	spaces    *gentype.Client[*corev1.Namespace]
+	slices    *gentype.ClientWithList[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList]
 	events    *gentype.Client[*eventsv1.Event]
 }
 
@@ -92,7 +94,7 @@ func (o ClientOptions) namespace() string {
 // NewClient is Connect for a configuration that is there already.
 func NewClient(config *rest.Config, namespace string) (*Client, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -125,6 +127,10 @@ func NewClient(config *rest.Config, namespace string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
 	}
+	discovery, err := group("/apis", discoveryv1.SchemeGroupVersion)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
+	}
 	return &Client{
 		namespace: namespace,
 		host:      config.Host,
@@ -134,6 +140,7 @@ func NewClient(config *rest.Config, namespace string) (*Client, error) {
 		spaces:    gentype.NewClient("namespaces", core, codec, "", func() *corev1.Namespace { return &corev1.Namespace{} }, gentype.PrefersProtobuf[*corev1.Namespace]()),
 		meshNodes: gentype.NewClientWithList(v1alpha1.MeshNodes, own, codec, "", func() *v1alpha1.MeshNode { return &v1alpha1.MeshNode{} }, func() *v1alpha1.MeshNodeList { return &v1alpha1.MeshNodeList{} }),
 		peers:     gentype.NewClientWithList(v1alpha1.Peers, own, codec, "", func() *v1alpha1.Peer { return &v1alpha1.Peer{} }, func() *v1alpha1.PeerList { return &v1alpha1.PeerList{} }),
+		slices:    gentype.NewClientWithList("endpointslices", discovery, codec, metav1.NamespaceDefault, func() *discoveryv1.EndpointSlice { return &discoveryv1.EndpointSlice{} }, func() *discoveryv1.EndpointSliceList { return &discoveryv1.EndpointSliceList{} }, gentype.PrefersProtobuf[*discoveryv1.EndpointSlice]()),
 		events:    gentype.NewClient("events", events, codec, metav1.NamespaceDefault, func() *eventsv1.Event { return &eventsv1.Event{} }),
 	}, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,8 +25,9 @@ type guard struct {
 	path string // "": nothing is kept
 
 	mu    sync.Mutex
-	known string    // the UID that counts; "": none yet
-	asked time.Time // when it was last seen to be so
+	known string       // the UID that counts; "": none yet
+	where []netip.Addr // the API servers, as they were last known
+	asked time.Time    // when it was last seen to be so
 }
 
 // otherCluster is another cluster in the place of the one that is known.
@@ -48,7 +51,13 @@ func newGuard(ask func(context.Context) (string, error), path string) (*guard, e
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	g.known = strings.TrimSpace(string(text))
+	for _, word := range strings.Fields(string(text)) {
+		if a, err := netip.ParseAddr(word); err == nil && g.known != "" {
+			g.where = append(g.where, a)
+		} else if g.known == "" {
+			g.known = word
+		}
+	}
 	return g, nil
 }
 
@@ -77,11 +86,39 @@ func (g *guard) check(ctx context.Context) error {
 
 func (g *guard) keep(uid string) error {
 	g.known = uid
+	return g.write()
+}
+
+// write keeps the UID in the first line, and an address in each line after it.
+func (g *guard) write() error {
 	if g.path == "" {
 		return nil
 	}
-	if err := maybe.WriteFile(g.path, []byte(uid+"\n"), 0o600); err != nil {
+	text := g.known + "\n"
+	for _, a := range g.where {
+		text += a.String() + "\n"
+	}
+	if err := maybe.WriteFile(g.path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("keep which cluster this is: %w", err)
 	}
 	return nil
+}
+
+func (g *guard) addresses() []netip.Addr {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.where)
+}
+
+// keepAddresses keeps the addresses of the API servers of the cluster that is known. None is no
+// news: nobody has said where they are.
+func (g *guard) keepAddresses(list []netip.Addr) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	slices.SortFunc(list, netip.Addr.Compare)
+	if len(list) == 0 || g.known == "" || slices.Equal(list, g.where) {
+		return nil
+	}
+	g.where = list
+	return g.write()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -27,6 +28,8 @@ const (
 	patience = 5 * time.Second
 	// believeAgain is how long after a failure it is asked again whether what is missing is gone.
 	believeAgain = 5 * time.Second
+	// doubtAgain is how long after it said that they are not.
+	doubtAgain = time.Minute
 )
 
 // SourceOptions of a Source.
@@ -48,6 +51,9 @@ type Source struct {
 	changed chan struct{}
 
 	nodes, meshNodes, peers, secrets, configs *kind
+	// endpoints say where the API servers are. Who may not read them goes on without.
+	endpoints *kind
+	guard     *guard
 
 	// What follows belongs to the goroutine of Run.
 	read  map[string]readNodes // by name, what objects said when they were last looked at
@@ -66,7 +72,7 @@ func NewSource(c *Client, o SourceOptions) (*Source, error) {
 	}
 	s := &Source{
 		client: c, label: cmp.Or(o.LocationLabel, DefaultLocationLabel), log: o.Log,
-		changed: make(chan struct{}, 1), first: true,
+		changed: make(chan struct{}, 1), first: true, guard: g,
 	}
 	return s, s.watchAll(g)
 }
@@ -84,6 +90,9 @@ func (s *Source) watchAll(g *guard) (err error) {
 		return err
 	}
 	if s.peers, err = newKind("peers."+v1alpha1.Group, s.client.peers, &v1alpha1.Peer{}, all, stripPeer, g.check, s.again); err != nil {
+		return err
+	}
+	if s.endpoints, err = newKind("endpointslices", s.client.slices, &discoveryv1.EndpointSlice{}, onlyAPIService, stripSlice, g.check, s.again); err != nil {
 		return err
 	}
 	if s.configs, err = newKind("configmaps", s.client.configs, &corev1.ConfigMap{}, settings, stripConfigMap, g.check, s.again); err != nil {
@@ -110,7 +119,7 @@ func (s *Source) Run(ctx context.Context, put func(mesh.Update)) error {
 	ctx = klog.NewContext(ctx, logr.Discard()) // what it would say is in the updates
 	var work sync.WaitGroup
 	defer work.Wait()
-	for _, k := range s.kinds() {
+	for _, k := range append(s.kinds(), s.endpoints) {
 		work.Go(func() { k.informer.RunWithContext(ctx) })
 	}
 	timer := time.NewTimer(patience)
@@ -139,6 +148,7 @@ func (s *Source) turn(ctx context.Context, put func(mesh.Update)) (wait time.Dur
 	case !s.synced():
 		return cmp.Or(wait, patience)
 	}
+	s.keepAddresses()
 	u := s.look()
 	put(u)
 	if !s.doubtful(u) {
@@ -150,11 +160,12 @@ func (s *Source) turn(ctx context.Context, put func(mesh.Update)) (wait time.Dur
 		s.log.Warn().Err(err).Msg("many members have vanished at once, and the API server does not confirm it: they are kept")
 		return cmp.Or(wait, believeAgain)
 	}
-	if gone {
-		u.Confirmed = true
-		put(u)
-		s.hold(u)
+	if !gone {
+		return cmp.Or(wait, doubtAgain)
 	}
+	u.Confirmed = true
+	put(u)
+	s.hold(u)
 	return wait
 }
 

@@ -120,6 +120,13 @@ func (w *world) dump() {
 
 // machine makes a node of the cluster with a pod.
 func (w *world) machine(name string) *machine {
+	m := w.wired(name)
+	m.register()
+	return m
+}
+
+// wired makes a machine with a pod.
+func (w *world) wired(name string) *machine {
 	number := len(w.machines) + 1
 	m := &machine{
 		Namespace: w.lab.Namespace(name), w: w, name: name, number: number, state: w.t.TempDir(),
@@ -135,7 +142,6 @@ func (w *world) machine(name string) *machine {
 	m.pod.AddAddrs(name, m.podAddr().String()+"/24")
 	m.pod.IP(fmt.Sprintf("route add default via 10.42.%d.1", number))
 	w.machines = append(w.machines, m)
-	m.register()
 	return m
 }
 

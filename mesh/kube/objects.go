@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -187,7 +188,8 @@ func (s *objectSet) update(o ReadOptions) mesh.Update {
 
 // kilo adds what Kilo's objects say of those that have none of ours.
 func (s *objectSet) kilo(u *mesh.Update, label string) {
-	for _, n := range s.nodes {
+	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
+		n := s.nodes[name]
 		has := func(m *v1alpha1.MeshNode) bool { return m.Name == n.Name }
 		if slices.ContainsFunc(s.meshNodes, has) {
 			continue

@@ -15,7 +15,9 @@ func TestNoTunnelTakesTheControlPlaneAwayUnproven(t *testing.T) {
 	claimLeads(t, &s)
 	before, _ := MakePlan(s, "a", Options{})
 	i := slices.IndexFunc(before.Host.Routes, func(r Route) bool {
-		return r.Via == ViaTunnel && slices.ContainsFunc(s.Nodes, func(n Node) bool { return slices.Contains(n.Status.InternalIPs, r.Dst.Addr()) || slices.Contains(n.Spec.InternalIPs, r.Dst.Addr()) })
+		return r.Via == ViaTunnel && slices.ContainsFunc(s.Nodes, func(n Node) bool {
+			return slices.Contains(n.Status.InternalIPs, r.Dst.Addr()) || slices.Contains(n.Spec.InternalIPs, r.Dst.Addr())
+		})
 	})
 	if i < 0 {
 		t.Fatalf("no internal IP is behind the tunnel:\n%s", before)

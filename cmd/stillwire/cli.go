@@ -24,6 +24,7 @@ type commands struct {
 	Status    statusCommand    `cmd:"" help:"Say what a running agent knows."`
 	Peer      peerCommand      `cmd:"" help:"Show or create a peer without an agent: a laptop, a phone."`
 	Plan      planCommand      `cmd:"" help:"Say what a gateway or an agent would change."`
+	Migrate   migrateCommand   `cmd:"" help:"Come from another mesh."`
 	Demo      demoCommand      `cmd:"" help:"Change a device 10,000 times under traffic, and count."`
 	Genkey    genkeyCommand    `cmd:"" help:"Make a private key."`
 	Pubkey    pubkeyCommand    `cmd:"" help:"Make the public key of the private key on stdin."`

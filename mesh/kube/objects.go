@@ -15,6 +15,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 
+	"github.com/stillwire/stillwire/device"
 	"github.com/stillwire/stillwire/mesh"
 	"github.com/stillwire/stillwire/mesh/kube/kilo"
 	"github.com/stillwire/stillwire/mesh/kube/v1alpha1"
@@ -43,12 +44,21 @@ func Read(name string, r io.Reader, o ReadOptions) (mesh.Update, error) {
 			o.LocationLabel = kilo.DefaultLocationLabel
 		}
 	}
+	objects, err := readObjects(name, r)
+	if err != nil {
+		return mesh.Update{}, err
+	}
+	return objects.update(o), nil
+}
+
+// readObjects reads all that is of a mesh, ours or Kilo's.
+func readObjects(name string, r io.Reader) (*objectSet, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxObjects+1))
 	switch {
 	case err != nil:
-		return mesh.Update{}, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	case len(text) > maxObjects:
-		return mesh.Update{}, fmt.Errorf("read %s: it is larger than %d bytes", name, maxObjects)
+		return nil, fmt.Errorf("read %s: it is larger than %d bytes", name, maxObjects)
 	}
 	objects := &objectSet{file: name, nodes: make(map[string]*corev1.Node), secrets: make(map[string]*corev1.Secret)}
 	d := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
@@ -56,9 +66,9 @@ func Read(name string, r io.Reader, o ReadOptions) (mesh.Update, error) {
 		var raw runtime.RawExtension
 		switch err := d.Decode(&raw); {
 		case errors.Is(err, io.EOF):
-			return objects.update(o), nil
+			return objects, nil
 		case err != nil:
-			return mesh.Update{}, fmt.Errorf("read %s: document %d is neither YAML nor JSON: %s", name, n, scan.OneLine(err.Error()))
+			return nil, fmt.Errorf("read %s: document %d is neither YAML nor JSON: %s", name, n, scan.OneLine(err.Error()))
 		}
 		if raw = bytesOf(raw); len(raw.Raw) > 0 {
 			objects.take(raw.Raw)
@@ -89,7 +99,32 @@ type objectSet struct {
 type kiloPeer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	Spec              kilo.PeerSpec `json:"spec"`
+	Spec              kiloPeerSpec `json:"spec"`
+}
+
+// kiloPeerSpec has the preshared key as Kilo has it: in the object itself.
+type kiloPeerSpec struct {
+	kilo.PeerSpec `json:",inline"`
+	PresharedKey  string `json:"presharedKey,omitempty"`
+}
+
+// read makes a peer of the object. A preshared key that is none costs the peer: without it there would
+// be a tunnel that is weaker than was asked for.
+func (o *kiloPeer) read() (kilo.Peer, []mesh.Problem) {
+	var fault []mesh.Problem
+	spec := o.Spec.PeerSpec
+	if text := strings.TrimSpace(o.Spec.PresharedKey); text != "" {
+		key, err := device.ParsePresharedKey(text)
+		if err != nil {
+			fault = append(fault, mesh.Problem{
+				Subject: mesh.Subject{Kind: mesh.KindPeer, Name: o.Name, Source: "peers.kilo.squat.ai/" + o.Name}, Field: "spec.presharedKey",
+				Reason: mesh.Invalid, Detail: "is no WireGuard key, so the peer is left out", Remedy: "put the output of wg genpsk there",
+			})
+			return kilo.Peer{}, fault
+		}
+		spec.PresharedKey = key
+	}
+	return kilo.ReadPeer(kilo.PeerObject{Name: o.Name, Spec: spec})
 }
 
 // take reads one object, or those of a List.
@@ -124,6 +159,12 @@ func (s *objectSet) take(raw []byte) {
 		}
 	case "v1 Secret":
 		if x, ok := decode(s, head.Metadata.Name, raw, &corev1.Secret{}); ok {
+			for key, text := range x.StringData { // as the API server does
+				if x.Data == nil {
+					x.Data = make(map[string][]byte)
+				}
+				x.Data[key] = []byte(text)
+			}
 			s.secrets[x.Name] = x
 		}
 	default:
@@ -203,7 +244,7 @@ func (s *objectSet) kilo(u *mesh.Update, label string) {
 	}
 	slices.SortFunc(u.Nodes, func(a, b mesh.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range s.kiloPeers {
-		peer, problems := kilo.ReadPeer(kilo.PeerObject{Name: p.Name, Spec: p.Spec})
+		peer, problems := p.read()
 		if peer.Ready() {
 			u.Peers = append(u.Peers, peer.Fact(identity("peers.kilo.squat.ai", &p.ObjectMeta)))
 		}

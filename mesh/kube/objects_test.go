@@ -104,3 +104,45 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// What Kilo's objects are turned into reads as what they say.
+func TestKilosObjectsSayTheSameAsOurs(t *testing.T) {
+	const path = "testdata/kilo.yaml"
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	manifests, problems, err := FromKilo("kilo.yaml", f, "", "stillwire")
+	if err != nil || len(problems) == 0 {
+		t.Fatalf("problems %v, %v", problems, err)
+	}
+	golden(t, "testdata/migrated.golden", manifests)
+	ours, err := Read("migrated", strings.NewReader(manifests), ReadOptions{})
+	if err != nil || len(ours.Problems) > 0 {
+		t.Fatalf("ours: problems %v, %v", ours.Problems, err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := Read("kilo", strings.NewReader(string(text)), ReadOptions{Kilo: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range theirs.Nodes {
+		want := n.Spec
+		if n.Name == "b" {
+			want.Location = "" // of the label of its Node
+		}
+		if got := ours.Nodes[i].Spec; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("node %s is %+v, want %+v", n.Name, got, want)
+		}
+	}
+	for i, p := range theirs.Peers {
+		if got := ours.Peers[i]; fmt.Sprint(got.AllowedIPs, got.Endpoint, got.PublicKey, got.PersistentKeepalive, got.PresharedKey == p.PresharedKey) !=
+			fmt.Sprint(p.AllowedIPs, p.Endpoint, p.PublicKey, p.PersistentKeepalive, true) {
+			t.Errorf("peer %s is %+v, want %+v", p.Name, got, p)
+		}
+	}
+}

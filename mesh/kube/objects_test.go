@@ -140,7 +140,7 @@ func TestKilosObjectsSayTheSameAsOurs(t *testing.T) {
 		}
 	}
 	for i, p := range theirs.Peers {
-		if got := ours.Peers[i]; fmt.Sprint(got.AllowedIPs, got.Endpoint, got.PublicKey, got.PersistentKeepalive, got.PresharedKey == p.PresharedKey) !=
+		if got := ours.Peers[i]; fmt.Sprint(got.AllowedIPs, got.Endpoint, got.PublicKey, got.PersistentKeepalive, got.PresharedKey.Reveal() == p.PresharedKey.Reveal()) !=
 			fmt.Sprint(p.AllowedIPs, p.Endpoint, p.PublicKey, p.PersistentKeepalive, true) {
 			t.Errorf("peer %s is %+v, want %+v", p.Name, got, p)
 		}

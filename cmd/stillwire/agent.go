@@ -68,13 +68,14 @@ type hostFlags struct {
 	Table     int    `default:"7107" placeholder:"N" help:"Routing table for the mesh, with the two after it (7107)."`
 	Priority  int    `default:"7106" placeholder:"N" help:"Priority of the first routing rules (7106)."`
 	FwMark    uint32 `name:"fwmark" default:"0x3053" placeholder:"MARK" help:"Mark of the packets that carry the tunnels (0x3053)."`
+	CNIFile   string `name:"cni-file" placeholder:"FILE" help:"Write a CNI configuration for the pods of this node there, such as /etc/cni/net.d/10-stillwire.conflist: where there is no other network of pods."`
 	StateDir  string `default:"/var/lib/stillwire" placeholder:"DIR" help:"Key, learnt endpoints and last known facts are kept in this folder (/var/lib/stillwire)."`
 }
 
 func (f *hostFlags) options(log zerolog.Logger) host.Options {
 	return host.Options{
 		Interface: f.Interface, Table: f.Table, Priority: f.Priority, FwMark: f.FwMark,
-		StateDir: f.StateDir, Log: log,
+		CNIFile: f.CNIFile, StateDir: f.StateDir, Log: log,
 	}
 }
 

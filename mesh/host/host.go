@@ -148,7 +148,8 @@ func (h *Host) steps(k *kernel, plan mesh.HostPlan) (want wanted, steps []step, 
 		removeRoutes = nil
 	}
 	addRules, removeRules := ruleSteps(h.opt, have.rules, want.rules)
-	return want, slices.Concat(steps, settings, addRoutes, addRules, removeRules, removeRoutes, remove, removeEncap, afterwards), problems, nil
+	pods := opt.cniSteps(plan, want.link.mtu)
+	return want, slices.Concat(steps, settings, addRoutes, addRules, pods, removeRules, removeRoutes, remove, removeEncap, afterwards), problems, nil
 }
 
 // filterSteps are those of packet filters: ours, those of others that stand in the way, and the

@@ -45,8 +45,12 @@ type Options struct {
 	TrackPort bool
 	// Encapsulation is how routes ViaEncapsulated travel; "": VXLAN.
 	Encapsulation mesh.Encapsulation
-	StateDir      string // where old values of sysctls are kept; "": /var/lib/stillwire
-	Log           zerolog.Logger
+	// CNIFile is where a configuration for the pods of this node is written (bridge, host-local,
+	// portmap), with the MTU that fits the tunnel: for a node that has no other network of pods.
+	// "": none is.
+	CNIFile  string
+	StateDir string // where old values of sysctls are kept; "": /var/lib/stillwire
+	Log      zerolog.Logger
 }
 
 // nameLimit is what the kernel keeps of a link's name.

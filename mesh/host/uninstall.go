@@ -37,7 +37,8 @@ func Uninstall(ctx context.Context, o Options) ([]mesh.HostChange, error) {
 			return nil, err
 		}
 	}
-	_, steps := ruleSteps(o, have.rules, nil)
+	_, rules := ruleSteps(o, have.rules, nil)
+	steps := append(o.removeCNI(), rules...)
 	_, routes := routeSteps(o, have.routes, nil)
 	steps = append(steps, routes...)
 	steps = append(steps, removeLink(o.Interface, have.link)...)

@@ -16,11 +16,10 @@ import (
 type wire struct {
 	to string
 
-	mu      sync.Mutex
-	ln      net.Listener
-	links   map[*link]bool
-	refused bool // new connections are closed at once
-	work    sync.WaitGroup
+	mu    sync.Mutex
+	ln    net.Listener
+	links map[*link]bool
+	work  sync.WaitGroup
 }
 
 // link is one connection through the wire.
@@ -55,15 +54,9 @@ func (w *wire) accept() {
 		if err != nil {
 			return
 		}
-		w.mu.Lock()
-		refused := w.refused
-		w.mu.Unlock()
 		server, err := net.Dial("tcp", w.to)
-		if err != nil || refused {
+		if err != nil {
 			c.Close()
-			if err == nil {
-				server.Close()
-			}
 			continue
 		}
 		l := &link{ends: [2]net.Conn{c, server}, frozen: make(chan struct{})}
@@ -121,13 +114,3 @@ func (w *wire) cut() { w.each((*link).close) }
 // freeze has all connections carry nothing more, as behind a firewall that forgot them. New ones
 // are carried.
 func (w *wire) freeze() { w.each(func(l *link) { l.once.Do(func() { close(l.frozen) }) }) }
-
-// refuse closes what is open and what comes, or no longer.
-func (w *wire) refuse(yes bool) {
-	w.mu.Lock()
-	w.refused = yes
-	w.mu.Unlock()
-	if yes {
-		w.cut()
-	}
-}

@@ -10,6 +10,7 @@
 #   make fuzz    every fuzz target for FUZZTIME (20s)
 #   make bench   every benchmark
 #   make fmt     gofmt all files
+#   make image   the container image for amd64 and arm64, dist/*.tar
 #   make generate  deep copies and custom resource definitions, from mesh/kube/v1alpha1
 
 GO       ?= go
@@ -24,7 +25,7 @@ GOFILES  = $(shell find . -name '*.go' -not -path './.git/*')
 export GO FUZZTIME TOOLS
 
 .DELETE_ON_ERROR:
-.PHONY: build box test lint fuzz bench demo fmt generate setup clean
+.PHONY: build box test lint fuzz bench demo fmt image generate setup clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(VCS) -o bin/stillwire ./cmd/stillwire
@@ -52,6 +53,10 @@ bench:
 
 fmt:
 	gofmt -s -w $(GOFILES)
+
+image:
+	deploy/image/build.sh amd64 dist/stillwire-amd64.tar
+	deploy/image/build.sh arm64 dist/stillwire-arm64.tar
 
 generate: $(TOOLS)/stamp
 	test/generate.sh .

@@ -341,13 +341,6 @@ func (d *Device) execute(ops []Op, bringUp bool) ([]Change, error) {
 	return Changes(ops), nil
 }
 
-func (d *Device) ipcSet(text string) error {
-	if text == "" {
-		return nil
-	}
-	return d.wg.IpcSet(text)
-}
-
 // fold makes the model what the device has become.
 func (d *Device) fold(ops []Op, addresses map[PublicKey]netip.AddrPort) {
 	for _, op := range ops {
@@ -462,19 +455,3 @@ const greetPace = 2 * time.Millisecond
 
 // announceBurst is how many peers are told of a port in greetPace: 8,000 a second.
 const announceBurst = 16
-
-// portBind notes which port the bind really has.
-type portBind struct {
-	conn.Bind
-	port atomic.Uint32
-}
-
-func (b *portBind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
-	fns, actual, err := b.Bind.Open(port)
-	if err == nil {
-		b.port.Store(uint32(actual))
-	}
-	return fns, actual, err
-}
-
-func (b *portBind) opened() uint16 { return uint16(b.port.Load()) }

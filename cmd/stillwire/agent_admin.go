@@ -108,19 +108,3 @@ func (c *planCommand) planRunning(p *program) error {
 	}
 	return nil
 }
-
-type statusCommand struct {
-	StateDir string `default:"/var/lib/stillwire" placeholder:"DIR" help:"State folder of the running agent."`
-}
-
-func (statusCommand) Help() string {
-	return "What a running agent knows, as JSON: members and whether they are reached, leaders, problems with their remedies."
-}
-
-func (c *statusCommand) Run(p *program) error {
-	text, err := askAgent(filepath.Join(c.StateDir, socketName), "/status")
-	if err != nil {
-		return err
-	}
-	return p.println(strings.TrimSuffix(text, "\n"))
-}

@@ -20,6 +20,7 @@ type factFlags struct {
 	Join          string `aliases:"kubeconfig" placeholder:"FILE" help:"The cluster of this kubeconfig, from a machine that need not be in it."`
 	KubeContext   string `placeholder:"NAME" help:"With --join: context of the kubeconfig (its current one)."`
 	Namespace     string `placeholder:"NAME" help:"Namespace of the agents, where Secrets with preshared keys are (that of the pod, or stillwire)."`
+	PodCIDRs      string `name:"pod-cidrs" enum:"node,cilium,calico" default:"node" placeholder:"OF" help:"Who gives pods their addresses: node (Node.spec.podCIDRs), cilium (cluster-pool) or calico (its IPAM)."`
 	LocationLabel string `default:"topology.kubernetes.io/region" placeholder:"LABEL" help:"Label of a Node that says where it is (topology.kubernetes.io/region)."`
 }
 
@@ -59,7 +60,7 @@ func (f *factFlags) open(c *agentCommand, node string, log zerolog.Logger) (*fac
 		return nil, &wrong{err}
 	}
 	source, err := kube.NewSource(client, kube.SourceOptions{
-		LocationLabel: f.LocationLabel, ClusterFile: filepath.Join(c.StateDir, "cluster"), Log: log,
+		LocationLabel: f.LocationLabel, PodCIDRs: kube.PodCIDRs(f.PodCIDRs), ClusterFile: filepath.Join(c.StateDir, "cluster"), Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -49,6 +50,7 @@ type Client struct {
 	spaces    *gentype.Client[*corev1.Namespace]
 	slices    *gentype.ClientWithList[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList]
 	events    *gentype.Client[*eventsv1.Event]
+	others    dynamic.Interface // of groups whose types are other programs'
 }
 
 // Connect reads the configuration, and asks nobody yet.
@@ -131,7 +133,12 @@ func NewClient(config *rest.Config, namespace string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
 	}
+	others, err := dynamic.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
+	}
 	return &Client{
+		others:    others,
 		namespace: namespace,
 		host:      config.Host,
 		nodes:     gentype.NewClientWithList("nodes", core, codec, "", func() *corev1.Node { return &corev1.Node{} }, func() *corev1.NodeList { return &corev1.NodeList{} }, gentype.PrefersProtobuf[*corev1.Node]()),

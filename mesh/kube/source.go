@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,12 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/stillwire/stillwire/mesh"
 	"github.com/stillwire/stillwire/mesh/kube/v1alpha1"
+	"github.com/stillwire/stillwire/mesh/scan"
 )
 
 // sourceName is what updates call this source.
@@ -36,6 +39,8 @@ const (
 type SourceOptions struct {
 	// LocationLabel of Nodes; "": DefaultLocationLabel.
 	LocationLabel string
+	// PodCIDRs is who gives pods their addresses; "": OfNode.
+	PodCIDRs PodCIDRs
 	// ClusterFile keeps which cluster this is, mode 0600; "": nothing does, and a restart takes any
 	// for it.
 	ClusterFile string
@@ -54,6 +59,8 @@ type Source struct {
 	// endpoints say where the API servers are. Who may not read them goes on without.
 	endpoints *kind
 	guard     *guard
+	pods      *kind // objects of another program that say which pods a node has; nil: the Nodes do
+	podKind   podKind
 
 	// What follows belongs to the goroutine of Run.
 	read  map[string]readNodes // by name, what objects said when they were last looked at
@@ -74,6 +81,9 @@ func NewSource(c *Client, o SourceOptions) (*Source, error) {
 		client: c, label: cmp.Or(o.LocationLabel, DefaultLocationLabel), log: o.Log,
 		changed: make(chan struct{}, 1), first: true, guard: g,
 	}
+	if s.podKind, err = podKinds(o.PodCIDRs); err != nil {
+		return nil, err
+	}
 	return s, s.watchAll(g)
 }
 
@@ -92,6 +102,11 @@ func (s *Source) watchAll(g *guard) (err error) {
 	if s.peers, err = newKind("peers."+v1alpha1.Group, s.client.peers, &v1alpha1.Peer{}, all, stripPeer, g.check, s.again); err != nil {
 		return err
 	}
+	if r := s.podKind.resource; r.Resource != "" {
+		if s.pods, err = newKind(r.GroupResource().String(), api[*unstructured.UnstructuredList](s.client.others.Resource(r)), &unstructured.Unstructured{}, all, stripOther, g.check, s.again); err != nil {
+			return err
+		}
+	}
 	if s.endpoints, err = newKind("endpointslices", s.client.slices, &discoveryv1.EndpointSlice{}, onlyAPIService, stripSlice, g.check, s.again); err != nil {
 		return err
 	}
@@ -102,7 +117,13 @@ func (s *Source) watchAll(g *guard) (err error) {
 	return err
 }
 
-func (s *Source) kinds() []*kind { return []*kind{s.nodes, s.meshNodes, s.peers, s.secrets, s.configs} }
+func (s *Source) kinds() []*kind {
+	list := []*kind{s.nodes, s.meshNodes, s.peers, s.secrets, s.configs}
+	if s.pods != nil {
+		list = append(list, s.pods)
+	}
+	return list
+}
 
 // again asks for another look. It never blocks.
 func (s *Source) again() {
@@ -194,12 +215,13 @@ func (s *Source) synced() bool {
 func (s *Source) look() mesh.Update {
 	u := mesh.Update{Source: sourceName, Synced: true}
 	read := make(map[string]readNodes, len(s.read))
+	pods := s.podsByNode()
 	for _, o := range s.meshNodes.informer.GetStore().List() {
 		o, ok := o.(*v1alpha1.MeshNode)
 		if !ok {
 			continue
 		}
-		r := s.readNode(o)
+		r := s.readNode(o, pods)
 		read[o.Name] = r
 		u.Nodes = append(u.Nodes, r.node)
 		u.Problems = append(u.Problems, r.problems...)
@@ -240,19 +262,26 @@ func (s *Source) settings(u *mesh.Update) *mesh.Settings {
 type readNodes struct {
 	meshNode *v1alpha1.MeshNode
 	of       *corev1.Node
+	pods     []string // of another program
 	node     mesh.Node
 	problems []mesh.Problem
 }
 
 // readNode reads the objects only if they are others than before: one change of one costs what one
 // costs.
-func (s *Source) readNode(o *v1alpha1.MeshNode) readNodes {
+func (s *Source) readNode(o *v1alpha1.MeshNode, pods map[string][]string) readNodes {
 	of := s.nodeOf(o.Name)
-	if r := s.read[o.Name]; r.meshNode == o && r.of == of {
+	own := pods[o.Name]
+	if r := s.read[o.Name]; r.meshNode == o && r.of == of && slices.Equal(r.pods, own) {
 		return r
 	}
-	r := readNodes{meshNode: o, of: of}
+	r := readNodes{meshNode: o, of: of, pods: own}
 	r.node, r.problems = readNode(o, of, s.label)
+	if pods != nil && len(o.Spec.PodCIDRs) == 0 {
+		in := reading{subject: mesh.Subject{Kind: mesh.KindNode, Name: o.Name, Source: s.pods.name + "/" + o.Name}}
+		r.node.PodCIDRs = many(&in, "podCIDRs", own, scan.Prefix)
+		r.problems = append(r.problems, in.problems...)
+	}
 	return r
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/stillwire/stillwire/mesh/kube/v1alpha1"
 )
 
 // api lists and watches objects of one kind.
@@ -99,6 +102,8 @@ func explain(kind string, err error) string {
 	switch {
 	case errors.As(err, &other):
 		return other.Error()
+	case apierrors.IsNotFound(err) && !strings.HasSuffix(kind, "."+v1alpha1.Group):
+		return fmt.Sprintf("the API server knows no %s: name the program that gives pods their addresses", kind)
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("the API server knows no %s: apply the custom resource definitions", kind)
 	case apierrors.IsForbidden(err):

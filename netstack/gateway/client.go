@@ -93,10 +93,34 @@ func (c *Client) Plan(ctx context.Context, files ...string) (Plan, error) {
 	return p, err
 }
 
+// Live asks whether the gateway runs at all.
+func (c *Client) Live(ctx context.Context) error {
+	_, err := c.ask(ctx, "/livez")
+	return err
+}
+
+// Ready asks whether every tunnel and listener is open. The error says which is not.
+func (c *Client) Ready(ctx context.Context) error {
+	_, err := c.ask(ctx, "/readyz")
+	return err
+}
+
 func (c *Client) get(ctx context.Context, path string, to any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	body, err := c.ask(ctx, path)
 	if err != nil {
 		return err
+	}
+	if err := json.Unmarshal(body, to); err != nil {
+		return fmt.Errorf("the gateway at %s gives an answer that cannot be read: %w", c.name, err)
+	}
+	return nil
+}
+
+// ask returns the answer, which is an error when it is not OK.
+func (c *Client) ask(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+	if err != nil {
+		return nil, err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -104,18 +128,15 @@ func (c *Client) get(ctx context.Context, path string, to any) error {
 		if errors.As(err, &ue) {
 			err = ue.Err
 		}
-		return fmt.Errorf("ask the gateway at %s: %w", c.name, err)
+		return nil, fmt.Errorf("ask the gateway at %s: %w", c.name, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("read the answer of the gateway at %s: %w", c.name, err)
+		return nil, fmt.Errorf("read the answer of the gateway at %s: %w", c.name, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the gateway at %s answers: %s", c.name, strings.TrimSpace(string(body)))
+		return nil, fmt.Errorf("the gateway at %s answers: %s", c.name, strings.TrimSpace(string(body)))
 	}
-	if err := json.Unmarshal(body, to); err != nil {
-		return fmt.Errorf("the gateway at %s gives an answer that cannot be read: %w", c.name, err)
-	}
-	return nil
+	return body, nil
 }

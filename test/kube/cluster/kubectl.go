@@ -36,6 +36,13 @@ func (c *Cluster) ApplyAll(ctx context.Context, manifests ...string) error {
 	return err
 }
 
+// DryRun asks the API server what it would say of a manifest, and changes nothing. A field that it
+// does not know is an error.
+func (c *Cluster) DryRun(ctx context.Context, manifest string) error {
+	_, _, err := c.kubectl(ctx, "---\n"+manifest, []string{"apply", "--dry-run=server", "--validate=strict", "-f", "-"})
+	return err
+}
+
 func (c *Cluster) kubectl(ctx context.Context, input string, args []string) (string, string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "kubectl", args...)

@@ -11,7 +11,6 @@ ip       iproute2
 curl     curl
 strace   strace
 gcc      gcc
-kubectl  kubernetes-client
 '
 
 missing=()

@@ -1,10 +1,11 @@
 // Command box is a Kubernetes control plane and node in one binary: etcd, kube-apiserver,
-// kube-controller-manager, kube-scheduler and kubelet, each as its own project builds it.
+// kube-controller-manager, kube-scheduler and kubelet, each as its own project builds it, and the
+// kubectl of the same release.
 // It acts as the component its first argument names:
 //
 //	box kube-apiserver --etcd-servers=...
 //
-// One binary, since the five share nearly all of their code and linking takes longest.
+// One binary, since they share nearly all of their code and linking takes longest.
 // It holds no code of the product and none of the tests.
 package main
 
@@ -20,13 +21,14 @@ import (
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // the metrics the real binaries have
 	_ "k8s.io/component-base/metrics/prometheus/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-const components = "etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet"
+const components = "etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kubectl"
 
 func main() {
 	name := ""
@@ -63,6 +65,8 @@ func commandOf(name string) *cobra.Command {
 		return scheduler.NewSchedulerCommand()
 	case "kubelet":
 		return kubelet.NewKubeletCommand(context.Background())
+	case "kubectl":
+		return kubectl.NewDefaultKubectlCommand()
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Kubectl runs the real kubectl as the administrator, and returns what it wrote. The error
+// Kubectl runs the kubectl of the API server's release as the administrator, and returns what it wrote. The error
 // holds the arguments and what it complained of.
 func (c *Cluster) Kubectl(t testing.TB, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
@@ -45,7 +45,7 @@ func (c *Cluster) DryRun(ctx context.Context, manifest string) error {
 
 func (c *Cluster) kubectl(ctx context.Context, input string, args []string) (string, string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, "kubectl", args...)
+	cmd := exec.CommandContext(ctx, c.box, append([]string{"kubectl"}, args...)...)
 	// The home folder is where kubectl keeps what it learned of a cluster.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig("admin"), "HOME="+c.dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr

@@ -115,12 +115,15 @@ func (r *Reporter) describePeers(ctx context.Context, s *mesh.Status, speaks boo
 }
 
 // peerUp is whether the peer speaks, and whether this node is who says so: who sees its packets
-// while nobody else says that it does, or who said so last. Where nobody ever did, the speaker says
-// that it does not.
+// while nobody else says that it does, or who said so last. Where nobody ever did, or who did is no
+// node any more, the speaker says that it does not.
 func (r *Reporter) peerUp(s *mesh.Status, o *v1alpha1.Peer, speaks bool) (metav1.Condition, bool) {
 	i := slices.IndexFunc(s.Peers, func(p mesh.PeerStatus) bool { return p.Name == o.Name && p.Key.String() == o.Spec.PublicKey })
 	alive := i >= 0 && s.Peers[i].Alive
 	said := meta.FindStatusCondition(o.Status.Conditions, conditionUp)
+	if said != nil && !r.source.hasAgent(o.Status.Node) {
+		said = nil
+	}
 	switch {
 	case alive && (said == nil || said.Status != metav1.ConditionTrue || o.Status.Node == s.Node):
 		return condition(conditionUp, true, "Speaks", fmt.Sprintf("node %s hears it", s.Node), o.Generation), true

@@ -102,6 +102,17 @@ func TestProblemsAreEventsAndConditions(t *testing.T) {
 	reporterB.Report(&mesh.Status{Node: second, Plan: mesh.Plan{Self: second}})
 	await(t, 20*time.Second, condition("peer.stillwire.dev/report", "Up", "False Silent"))
 
+	// Of a node that said so and is gone, nobody goes by the word.
+	reporterB.Report(&mesh.Status{Node: second, Plan: mesh.Plan{Self: second}, Peers: alive})
+	await(t, 20*time.Second, condition("peer.stillwire.dev/report", "Up", "True Speaks"))
+	if _, _, err := shared.Kubectl(t, "delete", "meshnode", second); err != nil {
+		t.Fatal(err)
+	}
+	await(t, 20*time.Second, func() error {
+		reporterA.Report(&mesh.Status{Node: first, Plan: mesh.Plan{Self: first}})
+		return condition("peer.stillwire.dev/report", "Up", "False Silent")()
+	})
+
 	out, _, err = shared.Kubectl(t, "get", "events", "-n", "default", "-o",
 		`jsonpath={range .items[?(@.reportingComponent=="stillwire.dev/agent")]}{.involvedObject.kind}/{.involvedObject.name} {.type} {.reason}{"\n"}{end}`)
 	if err != nil {

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 
@@ -50,6 +51,7 @@ type Client struct {
 	spaces    *gentype.Client[*corev1.Namespace]
 	slices    *gentype.ClientWithList[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList]
 	events    *gentype.Client[*eventsv1.Event]
+	reach     *reach
 	others    dynamic.Interface // of groups whose types are other programs'
 }
 
@@ -103,6 +105,9 @@ func NewClient(config *rest.Config, namespace string) (*Client, error) {
 	}
 	codec := runtime.NewParameterCodec(scheme)
 	// One HTTP client, and so one connection, for all groups.
+	reach := &reach{}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { reach.RoundTripper = next; return reach })
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
@@ -138,6 +143,7 @@ func NewClient(config *rest.Config, namespace string) (*Client, error) {
 		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
 	}
 	return &Client{
+		reach:     reach,
 		others:    others,
 		namespace: namespace,
 		host:      config.Host,

@@ -66,6 +66,7 @@ type Source struct {
 	read  map[string]readNodes // by name, what objects said when they were last looked at
 	held  map[types.UID]bool   // members that were believed to be there
 	first bool                 // nothing has been told yet
+	asked time.Time            // when etcd was last asked what is missing; zero: never
 	last  *mesh.Settings       // the last that could be obeyed; nil: none
 }
 
@@ -138,6 +139,7 @@ func (s *Source) again() {
 // that is Down.
 func (s *Source) Run(ctx context.Context, put func(mesh.Update)) error {
 	ctx = klog.NewContext(ctx, logr.Discard()) // what it would say is in the updates
+	s.client.reach.onChange(s.again)
 	var work sync.WaitGroup
 	defer work.Wait()
 	for _, k := range append(s.kinds(), s.endpoints) {
@@ -145,6 +147,11 @@ func (s *Source) Run(ctx context.Context, put func(mesh.Update)) error {
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	work.Go(func() { // an empty list is no event
+		if cache.WaitForCacheSync(ctx.Done(), s.synced) {
+			s.again()
+		}
+	})
 	for {
 		select {
 		case <-ctx.Done():
@@ -176,7 +183,14 @@ func (s *Source) turn(ctx context.Context, put func(mesh.Update)) (wait time.Dur
 		s.hold(u)
 		return wait
 	}
-	gone, err := s.surelyGone(ctx)
+	// Not while requests fail, and not for each of a thousand that join at once.
+	if left := believeAgain - time.Since(s.asked); wait > 0 || left > 0 {
+		return max(wait, left, 1)
+	}
+	s.asked = time.Now()
+	ask, cancel := context.WithTimeout(ctx, believeAgain)
+	defer cancel()
+	gone, err := s.surelyGone(ask)
 	if err != nil {
 		s.log.Warn().Err(err).Msg("many members have vanished at once, and the API server does not confirm it: they are kept")
 		return cmp.Or(wait, believeAgain)
@@ -190,8 +204,9 @@ func (s *Source) turn(ctx context.Context, put func(mesh.Update)) (wait time.Dur
 	return wait
 }
 
-// down is the first kind's reason that has one.
+// down is why the API server cannot be reached, or the first kind's reason that has one.
 func (s *Source) down() (why string, wait time.Duration) {
+	why, wait = s.client.reach.down(patience)
 	for _, k := range s.kinds() {
 		reason, left := k.down(patience)
 		why = cmp.Or(why, reason)

@@ -11,6 +11,8 @@ ip       iproute2
 curl     curl
 strace   strace
 gcc      gcc
+containerd containerd
+runc     runc
 '
 
 missing=()
@@ -21,6 +23,8 @@ done < <(PATH=$PATH:/usr/sbin:/sbin; printf '%s' "$needs")
 # The race detector links against the C library, and modules are fetched over TLS.
 [[ -e /usr/include/stdlib.h ]] || missing+=(libc6-dev)
 [[ -e /etc/ssl/certs/ca-certificates.crt ]] || missing+=(ca-certificates)
+# Nodes give their pods networks with these.
+[[ -x /usr/lib/cni/bridge ]] || missing+=(containernetworking-plugins)
 # wg(8) knows ports by name.
 [[ -e /etc/services ]] || missing+=(netbase)
 

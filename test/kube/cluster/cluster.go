@@ -1,15 +1,17 @@
 //go:build linux
 
 // Package cluster runs a real Kubernetes control plane for tests: etcd and kube-apiserver,
-// and on wish kube-controller-manager, as child processes of the test, with certificates,
-// ports and data of their own. Many can run at once, on one machine and in one test.
+// and on wish kube-controller-manager and kube-scheduler, as child processes of the test, with
+// certificates, ports and data of their own. Many can run at once, on one machine and in one
+// test.
 //
 //	test --- Admin, NodeToken, Kubectl ---> kube-apiserver ---> etcd
-//	                                              ^
-//	                       kube-controller-manager (Options.Controllers)
+//	                                           ^      ^
+//	  kube-controller-manager (Options.Controllers)  kube-scheduler (Options.Scheduler)
 //
 // There is no kubelet: a Node is an object, and a Pod on it never runs. What the API server
-// decides is real all the same: tokens, RBAC, admission, watches, validation.
+// decides is real all the same: tokens, RBAC, admission, watches, validation. Package nodes
+// gives a cluster nodes that run pods.
 //
 // It ends only the processes that it started, and these end when the test does, however
 // that ends. A Cluster may be used from many goroutines, but for the methods that stop and
@@ -44,8 +46,14 @@ type Options struct {
 	// and each namespace has its ServiceAccount "default".
 	Controllers bool
 
+	// Scheduler runs kube-scheduler too, which gives pods their nodes.
+	Scheduler bool
+
 	// APIFlags are put behind the flags of kube-apiserver.
 	APIFlags []string
+
+	// ControllerFlags are put behind the flags of kube-controller-manager.
+	ControllerFlags []string
 
 	// Dir holds certificates, data and logs, and is left as it is by Stop. Empty means a
 	// temporary folder, which Stop removes.
@@ -70,10 +78,11 @@ type Cluster struct {
 	etcd        *process
 	apiserver   *process // nil while it is stopped
 	controllers *process // nil without Options.Controllers
+	scheduler   *process // nil without Options.Scheduler
 }
 
-// Start returns once the API server is ready and has its first namespaces, and so have the
-// controllers. The context bounds the start alone. An error says what the component that
+// Start returns once the API server is ready and has its first namespaces, and the controllers
+// have made what they make in each; the scheduler may take a moment longer. The context bounds the start alone. An error says what the component that
 // failed wrote last, and then nothing is left running.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	c := &Cluster{options: options}
@@ -86,7 +95,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 
 func (c *Cluster) start(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		c.makeDir, c.findBox, c.choosePorts, c.writeIdentities, c.startEtcd, c.StartAPI, c.startControllers,
+		c.makeDir, c.findBox, c.choosePorts, c.writeIdentities, c.startEtcd, c.StartAPI, c.startControllers, c.startScheduler,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -99,19 +108,23 @@ func (c *Cluster) start(ctx context.Context) error {
 // had ended before, or would not end when told to.
 func (c *Cluster) Stop() error {
 	err := errors.Join(
+		c.scheduler.stop(),
 		c.controllers.stop(),
 		c.StopAPI(),
 		c.etcd.stop(),
 	)
-	c.controllers, c.etcd = nil, nil
+	c.scheduler, c.controllers, c.etcd = nil, nil, nil
 	if c.options.Dir == "" && c.dir != "" {
 		err = errors.Join(err, os.RemoveAll(c.dir))
 	}
 	return err
 }
 
-// Log returns the path of a component's log: "etcd", "kube-apiserver" or
-// "kube-controller-manager".
+// Box is the program that holds the components, the kubelet among them.
+func (c *Cluster) Box() string { return c.box }
+
+// Log returns the path of a component's log: "etcd", "kube-apiserver",
+// "kube-controller-manager" or "kube-scheduler".
 func (c *Cluster) Log(component string) string { return filepath.Join(c.dir, component+".log") }
 
 func (c *Cluster) makeDir(context.Context) (err error) {
@@ -149,6 +162,9 @@ func (c *Cluster) choosePorts(context.Context) (err error) {
 	c.peer, err = freePort(loopback)
 	return err
 }
+
+// API is where the API server listens.
+func (c *Cluster) API() netip.AddrPort { return c.api }
 
 // URL is where the API server answers, such as https://127.0.0.1:20443.
 func (c *Cluster) URL() string {

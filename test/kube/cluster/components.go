@@ -32,6 +32,18 @@ func (c *Cluster) startControllers(ctx context.Context) (err error) {
 		"/api/v1/namespaces/default/configmaps/kube-root-ca.crt")
 }
 
+func (c *Cluster) startScheduler(context.Context) error {
+	if !c.options.Scheduler {
+		return nil
+	}
+	at, err := freePort(c.client.Addr())
+	if err != nil {
+		return err
+	}
+	c.scheduler, err = c.run("kube-scheduler", clientFlags(c.kubeconfig("scheduler"), at.Port()))
+	return err
+}
+
 func (c *Cluster) run(component string, flags []string) (*process, error) {
 	return startProcess(component, c.dir, c.Log(component), append([]string{c.box, component}, flags...))
 }
@@ -76,15 +88,21 @@ func apiFlags(c *Cluster) []string {
 }
 
 func controllersFlags(c *Cluster, port uint16) []string {
-	kubeconfig := c.kubeconfig("controllers")
+	flags := append(clientFlags(c.kubeconfig("controllers"), port),
+		"--root-ca-file="+c.pki("ca.pub"),
+		"--service-account-private-key-file="+c.pki("tokens.key"),
+		"--cluster-signing-cert-file="+c.pki("ca.pub"), "--cluster-signing-key-file="+c.pki("ca.key"),
+		"--use-service-account-credentials=true",
+	)
+	return append(flags, c.options.ControllerFlags...)
+}
+
+// clientFlags are those of a component that is a client of the API server.
+func clientFlags(kubeconfig string, port uint16) []string {
 	return []string{
 		"--kubeconfig=" + kubeconfig,
 		"--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--leader-elect=false", // there is no other
-		"--root-ca-file=" + c.pki("ca.pub"),
-		"--service-account-private-key-file=" + c.pki("tokens.key"),
-		"--cluster-signing-cert-file=" + c.pki("ca.pub"), "--cluster-signing-key-file=" + c.pki("ca.key"),
-		"--use-service-account-credentials=true",
 	}
 }

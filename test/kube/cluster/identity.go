@@ -108,14 +108,22 @@ func (c *Cluster) writeKubeconfigs() (err error) {
 		return err
 	}
 	c.admin.QPS = -1 // tests create by the hundred, and the API server bears it
-	controllers, err := c.User("system:kube-controller-manager")
-	if err != nil {
-		return err
-	}
 	if err := writeKubeconfig(c.kubeconfig("admin"), c.admin); err != nil {
 		return err
 	}
-	return writeKubeconfig(c.kubeconfig("controllers"), controllers)
+	for name, user := range map[string]string{
+		"controllers": "system:kube-controller-manager",
+		"scheduler":   "system:kube-scheduler",
+	} {
+		config, err := c.User(user)
+		if err != nil {
+			return err
+		}
+		if err := writeKubeconfig(c.kubeconfig(name), config); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) pki(name string) string        { return filepath.Join(c.dir, "pki", name) }

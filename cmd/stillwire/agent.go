@@ -69,13 +69,14 @@ type hostFlags struct {
 	Priority  int    `default:"7106" placeholder:"N" help:"Priority of the first routing rules (7106)."`
 	FwMark    uint32 `name:"fwmark" default:"0x3053" placeholder:"MARK" help:"Mark of the packets that carry the tunnels (0x3053)."`
 	CNIFile   string `name:"cni-file" placeholder:"FILE" help:"Write a CNI configuration for the pods of this node there, such as /etc/cni/net.d/10-stillwire.conflist: where there is no other network of pods."`
+	SysctlDir string `default:"/proc/sys/net" placeholder:"DIR" help:"Sysctls of the network are read and written in this folder: in a container, where the machine's are mounted (/proc/sys/net)."`
 	StateDir  string `default:"/var/lib/stillwire" placeholder:"DIR" help:"Key, learnt endpoints and last known facts are kept in this folder (/var/lib/stillwire)."`
 }
 
 func (f *hostFlags) options(log zerolog.Logger) host.Options {
 	return host.Options{
 		Interface: f.Interface, Table: f.Table, Priority: f.Priority, FwMark: f.FwMark,
-		CNIFile: f.CNIFile, StateDir: f.StateDir, Log: log,
+		CNIFile: f.CNIFile, SysctlDir: f.SysctlDir, StateDir: f.StateDir, Log: log,
 	}
 }
 

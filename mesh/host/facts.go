@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -72,7 +73,7 @@ func (h *Host) around(k *kernel) (*surroundings, error) {
 
 func (k *kernel) readSurroundings(o Options) (*surroundings, error) {
 	s := &surroundings{names: make(map[int]string), defaults: make(map[int]defaultRoute)}
-	_, err := os.Stat("/proc/sys/net/ipv6")
+	_, err := os.Stat(filepath.Join(o.SysctlDir, "ipv6"))
 	s.ipv6 = err == nil
 	links, err := dumped(k.route.LinkList)
 	if err != nil {

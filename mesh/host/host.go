@@ -196,7 +196,7 @@ func (o Options) problem(field string, err error) (p mesh.Problem, ok bool) {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		p.Remedy = "run with the capability NET_ADMIN in the machine's network namespace"
 	case errors.Is(err, unix.EROFS):
-		p.Remedy = "set it on the machine, or mount /proc/sys writable"
+		p.Remedy = "set it on the machine, or mount its /proc/sys/net somewhere and give that folder (SysctlDir, --sysctl-dir)"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT),
 		errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOPROTOOPT):
 		p.Remedy = "the kernel lacks it: load the module, or turn the option on"

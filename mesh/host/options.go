@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 
 	"github.com/rs/zerolog"
 
@@ -19,6 +20,7 @@ const (
 	DefaultProtocol  = 107
 	DefaultPriority  = 7106
 	DefaultFwMark    = 0x3053
+	DefaultSysctlDir = "/proc/sys/net"
 	DefaultStateDir  = "/var/lib/stillwire"
 )
 
@@ -48,9 +50,13 @@ type Options struct {
 	// CNIFile is where a configuration for the pods of this node is written (bridge, host-local,
 	// portmap), with the MTU that fits the tunnel: for a node that has no other network of pods.
 	// "": none is.
-	CNIFile  string
-	StateDir string // where old values of sysctls are kept; "": /var/lib/stillwire
-	Log      zerolog.Logger
+	CNIFile string
+	// SysctlDir is where sysctls of the network are read and written: a container's runtime mounts
+	// /proc/sys read-only, and nothing over it, so the machine's has another path in there.
+	// "": /proc/sys/net.
+	SysctlDir string
+	StateDir  string // where old values of sysctls are kept; "": /var/lib/stillwire
+	Log       zerolog.Logger
 }
 
 // nameLimit is what the kernel keeps of a link's name.
@@ -63,6 +69,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Priority = cmp.Or(o.Priority, DefaultPriority)
 	o.FwMark = cmp.Or(o.FwMark, DefaultFwMark)
 	o.Encapsulation = cmp.Or(o.Encapsulation, mesh.VXLAN)
+	o.SysctlDir = filepath.Clean(cmp.Or(o.SysctlDir, DefaultSysctlDir))
 	o.StateDir = cmp.Or(o.StateDir, DefaultStateDir)
 	switch {
 	case len(o.Interface) > nameLimit:

@@ -4,6 +4,8 @@ package host_test
 
 import (
 	"encoding/binary"
+	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -29,6 +31,54 @@ func withoutNetAdmin(f func() error) error {
 	}
 	defer unix.Capset(&head, &have[0])
 	return f()
+}
+
+// inContainer runs f on a thread for which /proc/sys is read-only, as a container's runtime makes
+// it, and that of the machine is mounted at dir.
+func inContainer(dir string, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends, and its mounts
+		done <- errors.Join(
+			unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
+			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("/proc/sys/net", dir, "", unix.MS_BIND, ""),
+			unix.Mount("/proc/sys", "/proc/sys", "", unix.MS_BIND, ""),
+			unix.Mount("", "/proc/sys", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""),
+			f(),
+		)
+	}()
+	return <-done
+}
+
+func TestContainerSetsSysctlsWhereTheyAreMounted(t *testing.T) {
+	r := newRig(t)
+	dir := t.TempDir()
+	switches := func() string {
+		return readFile(t, r.node, "/proc/sys/net/ipv4/ip_forward") + readFile(t, r.node, "/proc/sys/net/ipv6/conf/all/forwarding")
+	}
+	apply := func() (problems []mesh.Problem) {
+		err := inContainer(dir, func() (err error) { _, problems, err = r.try(plan()); return err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return problems
+	}
+	before := switches()
+	problems := apply()
+	if len(problems) == 0 || !strings.Contains(problems[0].Remedy, "SysctlDir") || switches() != before {
+		t.Errorf("/proc/sys is read-only: problems %v, forwarding %q", problems, switches())
+	}
+	r.options.SysctlDir = dir
+	r.host = r.restarted()
+	if problems := apply(); len(problems) != 0 || switches() != "1\n1\n" {
+		t.Errorf("with SysctlDir: problems %v, forwarding %q", problems, switches())
+	}
+	r.options.SysctlDir = "" // uninstall runs on the machine itself
+	r.uninstall()
+	if after := switches(); after != before {
+		t.Errorf("uninstalled: forwarding %q, before %q", after, before)
+	}
 }
 
 func TestMissingRightIsNamedAndNothingHalfDone(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/stillwire/stillwire/mesh"
 )
 
-// setting is a value below /proc/sys/net that a plan needs.
+// setting is a value below Options.SysctlDir that a plan needs.
 type setting struct {
 	name string // "ipv4/ip_forward"
 	want string
@@ -28,8 +28,6 @@ type setting struct {
 	// enough are other values that do as well.
 	enough []string
 }
-
-const sysNet = "/proc/sys/net"
 
 // wantSettings are those that the plan cannot do without.
 func (o Options) wantSettings(plan mesh.HostPlan, around *surroundings) (s []setting) {
@@ -68,11 +66,11 @@ func forwards(plan mesh.HostPlan, family int) bool {
 // settingSteps are those of our own link and those of the machine, which begins to forward only
 // when the firewall stands.
 func (h *Host) settingSteps(want []setting) (own, steps []step) {
-	strict, _ := readSetting("ipv4/conf/all/rp_filter")
+	strict, _ := h.opt.readSetting("ipv4/conf/all/rp_filter")
 	for _, s := range want {
-		have, err := readSetting(s.name)
+		have, err := h.opt.readSetting(s.name)
 		if err != nil && s.own { // the link is yet to be made, and begins with this
-			have, _ = readSetting(strings.Replace(s.name, h.opt.Interface, "default", 1))
+			have, _ = h.opt.readSetting(strings.Replace(s.name, h.opt.Interface, "default", 1))
 		}
 		if have == s.want {
 			continue
@@ -98,13 +96,13 @@ func (h *Host) settingSteps(want []setting) (own, steps []step) {
 // dotted is the name that sysctl(8) has for it, but for dots in the name of a link.
 func dotted(name string) string { return "net." + strings.ReplaceAll(name, "/", ".") }
 
-func readSetting(name string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(sysNet, name))
+func (o Options) readSetting(name string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(o.SysctlDir, name))
 	return strings.TrimSpace(string(b)), err
 }
 
-func writeSetting(name, value string) error {
-	if err := os.WriteFile(filepath.Join(sysNet, name), []byte(value), 0o644); err != nil {
+func (o Options) writeSetting(name, value string) error {
+	if err := os.WriteFile(filepath.Join(o.SysctlDir, name), []byte(value), 0o644); err != nil {
 		return fmt.Errorf("set %s to %s: %w", dotted(name), value, err)
 	}
 	return nil
@@ -122,19 +120,19 @@ type changed struct {
 // has no room keeps no node from forwarding: see saveSettings.
 func (h *Host) change(s setting) error {
 	if s.own {
-		return writeSetting(s.name, s.want)
+		return h.opt.writeSetting(s.name, s.want)
 	}
-	before := valuesOf(h.opt.along(s.name))
-	old, err := readSetting(s.name)
+	before := h.opt.valuesOf(h.opt.along(s.name))
+	old, err := h.opt.readSetting(s.name)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", dotted(s.name), err)
 	}
 	h.unsaved = append(h.unsaved, changed{s.name, old, s.want})
 	_ = h.saveSettings() // Apply tries again, and names the error
-	if err := writeSetting(s.name, s.want); err != nil {
+	if err := h.opt.writeSetting(s.name, s.want); err != nil {
 		return err
 	}
-	for name, now := range valuesOf(h.opt.along(s.name)) {
+	for name, now := range h.opt.valuesOf(h.opt.along(s.name)) {
 		if was, found := before[name]; found {
 			h.unsaved = append(h.unsaved, changed{name, was, now})
 		}
@@ -173,19 +171,19 @@ func (o Options) along(name string) (names []string) {
 	default:
 		return nil
 	}
-	paths, _ := filepath.Glob(filepath.Join(sysNet, pattern))
+	paths, _ := filepath.Glob(filepath.Join(o.SysctlDir, pattern))
 	for _, p := range paths {
-		if n := strings.TrimPrefix(p, sysNet+"/"); n != name && !strings.HasSuffix(n, "/"+o.Interface+"/forwarding") {
+		if n := strings.TrimPrefix(p, o.SysctlDir+"/"); n != name && !strings.HasSuffix(n, "/"+o.Interface+"/forwarding") {
 			names = append(names, n)
 		}
 	}
 	return names
 }
 
-func valuesOf(names []string) map[string]string {
+func (o Options) valuesOf(names []string) map[string]string {
 	values := make(map[string]string)
 	for _, name := range names {
-		if v, err := readSetting(name); err == nil {
+		if v, err := o.readSetting(name); err == nil {
 			values[name] = v
 		}
 	}
@@ -241,11 +239,11 @@ func (o Options) remember(more []changed) error {
 func (o Options) restoreSteps() (steps []step, err error) {
 	list, err := o.remembered()
 	for _, c := range list {
-		now, err := readSetting(c.Name)
+		now, err := o.readSetting(c.Name)
 		if err != nil || now != c.New {
 			continue
 		}
-		s := step{field: dotted(c.Name), do: func(*kernel) error { return restore(c) }}
+		s := step{field: dotted(c.Name), do: func(*kernel) error { return o.restore(c) }}
 		if c.New != c.Old {
 			s.changes = []mesh.HostChange{{What: "sysctl", Name: dotted(c.Name), Old: c.New, New: c.Old}}
 		}
@@ -256,12 +254,12 @@ func (o Options) restoreSteps() (steps []step, err error) {
 
 // restore writes an old value, unless its link has gone, or an earlier one has brought it back
 // along.
-func restore(c changed) error {
-	now, err := readSetting(c.Name)
+func (o Options) restore(c changed) error {
+	now, err := o.readSetting(c.Name)
 	if errors.Is(err, fs.ErrNotExist) || now == c.Old {
 		return nil
 	}
-	return writeSetting(c.Name, c.Old)
+	return o.writeSetting(c.Name, c.Old)
 }
 
 func (o Options) forgetSettings() error {

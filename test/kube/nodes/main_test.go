@@ -25,6 +25,9 @@ var stillwire string
 
 func TestMain(m *testing.M) {
 	Enter()
+	if os.Getenv(starterEnv) != "" {
+		os.Exit(failed(startAndHang()))
+	}
 	goleak.VerifyTestMain(run{m})
 }
 
@@ -40,27 +43,26 @@ func (r run) Run() int {
 	defer os.RemoveAll(dir)
 	stillwire = filepath.Join(dir, "stillwire")
 	status := 1
-	err = withNodes(context.Background(), func() { status = r.tests.Run() })
+	if err := Build(context.Background(), ".", "./cmd/stillwire", stillwire); err != nil {
+		return failed(err)
+	}
+	images := []Image{{Name: "stillwire:latest", Program: stillwire}}
+	err = withNodes(context.Background(), []string{"n1", "n2"}, func() { status = r.tests.Run() }, images...)
 	if err != nil {
 		return failed(err)
 	}
 	return status
 }
 
-func withNodes(ctx context.Context, do func()) (err error) {
-	if err := Build(ctx, ".", "./cmd/stillwire", stillwire); err != nil {
-		return err
-	}
+// withNodes starts a cluster with nodes, does what is asked, and stops it.
+func withNodes(ctx context.Context, names []string, do func(), images ...Image) (err error) {
 	shared, err = cluster.Start(ctx, cluster.Options{
 		Address: Address(), Controllers: true, ControllerFlags: ControllerFlags(), Scheduler: true,
 	})
 	if err != nil {
 		return err
 	}
-	two, err = Start(ctx, shared, Options{
-		Names:  []string{"n1", "n2"},
-		Images: []Image{{Name: "stillwire:latest", Program: stillwire}},
-	})
+	two, err = Start(ctx, shared, Options{Names: names, Images: images})
 	if err == nil {
 		do()
 		err = two.Stop()

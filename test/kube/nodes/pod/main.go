@@ -101,15 +101,20 @@ func answer(w http.ResponseWriter, err error) {
 	}
 }
 
-// get writes what a server answers within 3 s.
+// patience is how long a server may take to answer.
+const patience = 3 * time.Second
+
+// get writes what a server answers.
 func get(ctx context.Context, w io.Writer, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	// A transport goes on to dial for a while when nobody waits for the answer any more.
+	dialer := &net.Dialer{Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}}
 	response, err := client.Do(request)
 	if err != nil {
 		return err

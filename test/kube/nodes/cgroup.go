@@ -84,10 +84,15 @@ func joinCgroup(name string) error {
 // success.
 func removeCgroup(ctx context.Context, name string) error {
 	all, err := hierarchies()
-	for _, h := range all {
-		err = errors.Join(err, poll(ctx, func() error { return removeTree(filepath.Join(cgroups, h, name)) }))
+	if err != nil {
+		return err
 	}
-	return err
+	return poll(ctx, func() (err error) {
+		for _, h := range all {
+			err = errors.Join(err, removeTree(filepath.Join(cgroups, h, name)))
+		}
+		return err
+	})
 }
 
 // removeTree removes folders from the leaves up. The files of a cgroup go with its folder.

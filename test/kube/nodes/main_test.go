@@ -25,8 +25,8 @@ var stillwire string
 
 func TestMain(m *testing.M) {
 	Enter()
-	if os.Getenv(starterEnv) != "" {
-		os.Exit(failed(startAndHang()))
+	if dir := os.Getenv(starterEnv); dir != "" {
+		os.Exit(failed(startAndHang(dir)))
 	}
 	goleak.VerifyTestMain(run{m})
 }
@@ -46,23 +46,24 @@ func (r run) Run() int {
 	if err := Build(context.Background(), ".", "./cmd/stillwire", stillwire); err != nil {
 		return failed(err)
 	}
-	images := []Image{{Name: "stillwire:latest", Program: stillwire}}
-	err = withNodes(context.Background(), []string{"n1", "n2"}, func() { status = r.tests.Run() }, images...)
+	options := Options{Names: []string{"n1", "n2"}, Images: []Image{{Name: "stillwire:latest", Program: stillwire}}}
+	err = withNodes(context.Background(), "", options, func() { status = r.tests.Run() })
 	if err != nil {
 		return failed(err)
 	}
 	return status
 }
 
-// withNodes starts a cluster with nodes, does what is asked, and stops it.
-func withNodes(ctx context.Context, names []string, do func(), images ...Image) (err error) {
+// withNodes starts a cluster with nodes, does what is asked, and stops it. The folder is the
+// cluster's: see cluster.Options.
+func withNodes(ctx context.Context, dir string, options Options, do func()) (err error) {
 	shared, err = cluster.Start(ctx, cluster.Options{
-		Address: Address(), Controllers: true, ControllerFlags: ControllerFlags(), Scheduler: true,
+		Dir: dir, Address: Address(), Controllers: true, ControllerFlags: ControllerFlags(), Scheduler: true,
 	})
 	if err != nil {
 		return err
 	}
-	two, err = Start(ctx, shared, Options{Names: names, Images: images})
+	two, err = Start(ctx, shared, options)
 	if err == nil {
 		do()
 		err = two.Stop()

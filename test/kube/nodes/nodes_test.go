@@ -16,12 +16,12 @@ import (
 	"testing"
 )
 
-// starterEnv makes this program one that starts a cluster with one node, says the folder of the
-// node, and does nothing more.
+// starterEnv makes this program one that starts a cluster in the folder it names, and one node,
+// says the folder of the node, and does nothing more.
 const starterEnv = "STILLWIRE_TEST_NODES_STARTER"
 
-func startAndHang() error {
-	return withNodes(context.Background(), []string{"n1"}, func() {
+func startAndHang(dir string) error {
+	return withNodes(context.Background(), dir, Options{Names: []string{"n1"}}, func() {
 		fmt.Println(two.dir)
 		select {}
 	})
@@ -55,7 +55,7 @@ func TestNothingIsLeftOfATestThatWasKilled(t *testing.T) {
 			starter.Env = append(starter.Env, variable)
 		}
 	}
-	starter.Env = append(starter.Env, starterEnv+"=yes")
+	starter.Env = append(starter.Env, starterEnv+"="+t.TempDir())
 	starter.Stderr = os.Stderr
 	stdout, err := starter.StdoutPipe()
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 )
 
@@ -25,7 +24,7 @@ type process struct {
 func startOn(cmd *exec.Cmd, prepare func() error) (*process, error) {
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error, 1)
-	go p.run(prepare, started)
+	goThread(func() { p.run(prepare, started) })
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
@@ -38,7 +37,6 @@ func dieWithParent(flags uintptr) *syscall.SysProcAttr {
 }
 
 func (p *process) run(prepare func() error, started chan<- error) {
-	runtime.LockOSThread() // and never unlock: see startOn
 	defer close(p.ended)
 	err := prepare()
 	if err == nil {

@@ -86,6 +86,7 @@ type agentCommand struct {
 	meshFlags
 	hostFlags
 	Mode         string        `enum:"auto,tun,netstack" default:"auto" placeholder:"MODE" help:"Carry packets by a kernel TUN (tun) or without privileges (netstack); auto finds out."`
+	Standby      bool          `help:"While another agent serves the interface, wait, and take its place when it ends."`
 	KeyFile      string        `placeholder:"FILE" help:"File of the private key, made when there is none (key in the state folder)."`
 	Masquerade   bool          `help:"Give packets of pods to the world the address of this node."`
 	ForwardRules bool          `help:"Put a rule into each foreign firewall chain that would drop forwarded packets."`
@@ -177,7 +178,7 @@ func (c *agentCommand) run(ctx context.Context, log zerolog.Logger) error {
 		Node: name, Key: key, Sources: facts.sources, Publisher: facts.publisher, Report: facts.report, ControlPlane: facts.control, Settings: c.settings(),
 		Memory: file.Memory{Path: filepath.Join(c.StateDir, "facts")}, ResyncPeriod: c.ResyncPeriod, Log: log,
 	}
-	below, err := c.stand(log)
+	below, err := c.stand(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -231,11 +232,11 @@ func (g *ground) into(o *mesh.AgentOptions) {
 }
 
 // stand chooses the mode and opens the device.
-func (c *agentCommand) stand(log zerolog.Logger) (*ground, error) {
+func (c *agentCommand) stand(ctx context.Context, log zerolog.Logger) (*ground, error) {
 	if c.Mode == string(mesh.Netstack) {
 		return c.openNetstack(log, "asked for")
 	}
-	g, err := c.openTUN(log)
+	g, err := c.openTUN(ctx, log)
 	if flag := c.asked(); err == nil && flag != "" {
 		_ = g.device.Close() // the other error says more
 		return nil, &wrong{fmt.Errorf("%s is for netstack mode: with a TUN all programs of this machine reach the mesh; leave it out, or add --mode netstack", flag)}

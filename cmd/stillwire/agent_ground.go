@@ -3,12 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/rs/zerolog"
+	"golang.zx2c4.com/wireguard/tun"
 
 	"github.com/stillwire/stillwire/device"
 	"github.com/stillwire/stillwire/mesh"
@@ -19,20 +22,44 @@ import (
 // listenPacket opens a UDP socket at an address inside the tunnel.
 type listenPacket func(netip.AddrPort) (net.PacketConn, error)
 
+// standbyLook is how often an agent that waits looks whether the other one has ended.
+const standbyLook = 20 * time.Millisecond
+
+// awaitTUN opens the TUN, with --standby once no other agent serves it any more.
+func (c *agentCommand) awaitTUN(ctx context.Context, h *host.Host, log zerolog.Logger) (tun.Device, error) {
+	look := time.NewTicker(standbyLook)
+	defer look.Stop()
+	for waits := false; ; waits = true {
+		dev, err := h.OpenTUN()
+		var busy *host.BusyError
+		if !c.Standby || !errors.As(err, &busy) {
+			return dev, err
+		}
+		if !waits {
+			log.Info().Str("interface", c.Interface).Int("pid", busy.PID).Msg("another agent serves this machine, waiting for its end to take its place")
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
 // openTUN stands an agent on a kernel TUN.
-func (c *agentCommand) openTUN(log zerolog.Logger) (*ground, error) {
+func (c *agentCommand) openTUN(ctx context.Context, log zerolog.Logger) (*ground, error) {
 	o := c.options(log)
 	o.Masquerade, o.ForwardRules, o.NoRepair, o.NoOffload = c.Masquerade, c.ForwardRules, !c.Repair, c.NoOffload
 	h, err := host.New(o)
 	if err != nil {
 		return nil, &wrong{err}
 	}
-	tun, err := h.OpenTUN()
+	dev, err := c.awaitTUN(ctx, h, log)
 	if err != nil {
 		return nil, err
 	}
 	d, err := device.Open(device.Options{
-		Name: c.Interface, TUN: tun, Bind: device.NewBind(c.bind()), StateDir: c.StateDir, Log: log,
+		Name: c.Interface, TUN: dev, Bind: device.NewBind(c.bind()), StateDir: c.StateDir, Log: log,
 	})
 	if err != nil {
 		return nil, err // the TUN is closed

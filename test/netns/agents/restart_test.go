@@ -137,3 +137,37 @@ func TestASecondAgentRefuses(t *testing.T) {
 	ada.agent = first
 	w.connected(4)
 }
+
+// With --standby a second agent waits for the end of the first one, and then stands in its place
+// within the time that a process needs to start.
+func TestASecondAgentTakesThePlaceOfTheFirst(t *testing.T) {
+	w, ada, ben, _ := three(t)
+	w.startAll(ranges...)
+	w.connected(4)
+	flow := w.flow(ada, ben, 4)
+	first := ada.agent
+	ada.start(append(slices.Clone(ranges), "--standby")...)
+	second := ada.agent
+	waits := func() bool {
+		return strings.Contains(second.Output(), "another agent serves this machine, waiting for its end")
+	}
+	w.await("the second agent waits", 10*time.Second, waits)
+	// Nothing is lost while it does.
+	if err := flow.AwaitSent(t.Context(), 200); err != nil {
+		t.Fatal(err)
+	}
+	ended := netns.Window{From: flow.UnderWaySince(time.Now())}
+	if err := first.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := flow.AwaitArrival(t.Context()); err != nil {
+		t.Fatalf("%v: the second agent says %s", err, second.Output())
+	}
+	ended.To = time.Now()
+	r := flow.Stop()
+	t.Logf("%v", r)
+	if lost := r.LostOutside(ended); len(lost) > 0 {
+		t.Errorf("%d packets are lost while two agents run", len(lost))
+	}
+	w.connected(4)
+}
